@@ -24,13 +24,13 @@ from typing import Final, NamedTuple
 from regress import BODIES, KERNEL, keep_busy
 
 from tileyard.measure.looks import LOOKS, mean_interval
-from tileyard.regression.bisection import LIKELY, Answer, Bisection, Commit
-from tileyard.regression.pairs import FALSE_DISCOVERIES, compare_rounds
-from tileyard.regression.sought import WRONG_TIMES, SoughtChange, judge_commit
-from tileyard.regression.timed import Regression, TimedRow
-from tileyard.regression.verdicts import as_ratio, judge_interval
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
+from tileyard.verbs.regress.plan.bisection import LIKELY, Answer, Bisection, Commit
+from tileyard.verbs.regress.plan.pairs import FALSE_DISCOVERIES, compare_rounds
+from tileyard.verbs.regress.plan.sought import WRONG_TIMES, SoughtChange, judge_commit
+from tileyard.verbs.regress.plan.verdicts import as_ratio, judge_interval
+from tileyard.verbs.regress.result.timed import Regression, TimedRow
 
 COMMITS: Final = 64
 FORK, JOIN = 20, 40

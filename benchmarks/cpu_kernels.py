@@ -34,8 +34,8 @@ from fma_peak import measure_peak, peak_call
 
 from tileyard.artifacts.manifest import Artifact, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import BuildKey, Outcome
 from tileyard.measure.paired import compare_pair
-from tileyard.model import BuildKey, Outcome
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.workers.environment import THREAD_VARIABLES
 

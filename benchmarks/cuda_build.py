@@ -30,15 +30,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tileyard.base.events import BuildEnded, Event, RunStarted
+from tileyard.base.model import Elaborated, Outcome
+from tileyard.base.settings import read_settings
 from tileyard.engine.driver import Driver
-from tileyard.events import BuildEnded, Event, RunStarted
-from tileyard.model import Elaborated, Outcome
 from tileyard.service import runs as service_runs
 from tileyard.service.bench import Bench, carry_out
 from tileyard.service.verbs import StartCompile
-from tileyard.settings import read_settings
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
-from tileyard.tuning.request import TuneRequest
+from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 
 CORES = len(os.sched_getaffinity(0))

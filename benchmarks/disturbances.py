@@ -23,7 +23,7 @@ from typing import Any
 from agreement import FILE, HOG, rate_all
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.model import Value
+from tileyard.base.model import Value
 
 SPACE: dict[str, tuple[Value, ...]] = {"block_M": (16, 64, 256), "block_N": (16, 64, 256), "block_K": (64,)}  # fmt: skip
 TUNE = [sys.executable, "-m", "tileyard", "tune", FILE, "--shape", "small", "--fresh", "--json"]

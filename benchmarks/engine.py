@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tileyard.base.model import Value
 from tileyard.engine.driver import Driver
-from tileyard.model import Value
 from tileyard.store.events import EventLog
 
 sys.path[:0] = [str(Path(__file__).parents[1])]

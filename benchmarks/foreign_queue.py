@@ -21,6 +21,8 @@ sys.path.insert(0, str(ROOT))
 from tests.faults.deed_target import plan_deeds
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Batch, Side
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.registry import parse_device
@@ -29,8 +31,6 @@ from tileyard.engine.foreign_queue.slots import QueueSlot
 from tileyard.engine.provider import Slot
 from tileyard.engine.runners import RunnerSlot
 from tileyard.engine.yard import Yard
-from tileyard.model import Batch, Side
-from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"

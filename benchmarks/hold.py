@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.model import Device, SourceLine, TensorSpec, Value
+from tileyard.base.model import Device, SourceLine, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source
 from tileyard.targets.registry import make_target
 

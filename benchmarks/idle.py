@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tileyard.base.events import BuildEnded, CaseEnded, CaseStarted, DeviceAsked, Event
+from tileyard.base.model import Device, Value
 from tileyard.engine.driver import Driver
-from tileyard.events import BuildEnded, CaseEnded, CaseStarted, DeviceAsked, Event
-from tileyard.model import Device, Value
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 from tests.simulated_yard import (

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tileyard.errors import TileyardError
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Elaborated, Outcome
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.frontend.found import Found, lower_config
-from tileyard.model import Elaborated, Outcome
 from tileyard.passes.pipeline import PIPELINES
 from tileyard.targets.base import Source
 from tileyard.targets.reported import read_reported

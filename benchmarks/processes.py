@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tileyard.events import Note
+from tileyard.base.events import Note
 from tileyard.processes.steps import StepOrder, run_step
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.processes.wire import Channel

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tileyard.requests.values import parse_share
+from tileyard.show.values import parse_share
 
 WORK = 200
 BODIES = {

@@ -14,9 +14,9 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from tileyard.base.events import CaseStarted, DeviceAsked, DeviceLeased, Event
+from tileyard.base.model import Limits
 from tileyard.engine.driver import Driver
-from tileyard.events import CaseStarted, DeviceAsked, DeviceLeased, Event
-from tileyard.model import Limits
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 from tests.faults.planted_faults import OUTCOME_OF, plant_faults

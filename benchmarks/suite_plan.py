@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
-from tileyard.model import CommandWork, Step
-from tileyard.suite.durations import Known, expect, expect_imported
-from tileyard.suite.imports import read_times
-from tileyard.suite.pieces import Costs
-from tileyard.suite.plan import compare, find_floor_s, make_plan
-from tileyard.suite.records import Expected, SuiteCase
-from tileyard.suite.shards import assign_shards
+from tileyard.base.model import CommandWork, Step
+from tileyard.verbs.test.plan.durations import Known, expect, expect_imported
+from tileyard.verbs.test.plan.imports import read_times
+from tileyard.verbs.test.plan.pieces import Costs
+from tileyard.verbs.test.plan.plan import compare, find_floor_s, make_plan
+from tileyard.verbs.test.plan.shards import assign_shards
+from tileyard.verbs.test.result.records import Expected, SuiteCase
 
 LONG_TAIL = Path(__file__).parents[1] / "tests" / "data" / "st_long_tail.csv"
 CASES = 100_000

@@ -21,7 +21,7 @@ from typing import Any
 
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
-from tileyard.tuning.request import is_final
+from tileyard.verbs.tune.result.records import is_final
 
 CHAIN = Path(__file__).with_name("chain_gemm.py")
 TILELANG, OURS = "from tilelang.autotuner import AutoTuner", "from tileyard import AutoTuner"

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import pytest
 
-from tileyard.cli.lease import run_lease
 from tileyard.cli.main import main
 from tileyard.service import client
+from tileyard.verbs.lease.command import run_lease
 
 
 def run_here(

@@ -1,7 +1,7 @@
 """Runs that are kept without an engine."""
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import RunKey
+from tileyard.base.model import RunKey
 from tileyard.workers.run_records import RunRecord, RunRecords
 
 

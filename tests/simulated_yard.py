@@ -10,11 +10,7 @@ import numpy as np
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.locks import prepare_locks
-from tileyard.engine.authors import Authors
-from tileyard.engine.driver import Driver
-from tileyard.engine.yard import Yard
-from tileyard.model import (
+from tileyard.base.model import (
     Batch,
     Case,
     Device,
@@ -29,7 +25,11 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
-from tileyard.settings import Settings
+from tileyard.base.settings import Settings
+from tileyard.devices.locks import prepare_locks
+from tileyard.engine.authors import Authors
+from tileyard.engine.driver import Driver
+from tileyard.engine.yard import Yard
 from tileyard.store.trials import open_store
 from tileyard.testing.simulated import RIGHT, Behaviour
 from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig, Failed, Golden, MakeGolden

@@ -28,7 +28,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-SESSIONS = ("artifact", "ci", "inspect", "kernel", "suite")
 ENGINE = "tileyard.service.process"
 AUTHOR = "tileyard.workers.author"
 COMPILER = "tileyard.workers.compiler"
@@ -60,10 +59,21 @@ UNHEARD = ("PYTHONPATH", "PYTHONSAFEPATH", "TILELANG_DEFAULT_TARGET")
 used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
-    *("sqlalchemy", "tileyard.cli.main", "tileyard.cli.session", "zoneinfo"),
-    *(f"tileyard.cli.{name}_session" for name in SESSIONS),
-    *(f"tileyard.requests.{name}" for name in ("predicting", "regressing")),
-    *(f"tileyard.service.{name}" for name in ("compiling", "static_building", "suites", "tuning")),
+    *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
+    *(
+        f"tileyard.verbs.compile.{name}"
+        for name in ("command.artifact_session", "command.inspect_session", "plan")
+    ),
+    *(
+        f"tileyard.verbs.test.{name}"
+        for name in ("command.predicting", "command.session", "plan.suites")
+    ),
+    *(f"tileyard.verbs.tune.{name}" for name in ("command.kernel_session", "plan.tuning")),
+    *(
+        "tileyard.verbs.ci.command.session",
+        "tileyard.verbs.regress.command.regressing",
+        "tileyard.verbs.regress.plan.static_building",
+    ),
     *("tileyard.targets.command.target", "tileyard.targets.cpu.target"),
     *(name for name in WORKERS if name != AUTHOR),
 )

@@ -20,12 +20,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import TileyardError
-from tileyard.model import Value
-from tileyard.requests.check import parse_pipeline
-from tileyard.requests.checking import FIRST_GUESS
-from tileyard.tuning.request import TuneRequest
-from tileyard.tuning.space import open_space
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Value
+from tileyard.verbs.check.command.checking import FIRST_GUESS
+from tileyard.verbs.check.options import parse_pipeline
+from tileyard.verbs.tune.plan.space import open_space
+from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.question import AnswerT, Question

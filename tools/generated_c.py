@@ -8,7 +8,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.text import print_program
 
 ROOT = Path(__file__).parents[1]

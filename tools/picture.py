@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from tileyard.regression.timed import Regression
-from tileyard.report.regress import print_regression
-from tileyard.report.study import print_study
-from tileyard.tuning.request import StudyResult
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.view.regress import print_regression
+from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.view.study import print_study
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EDITS: Final = {

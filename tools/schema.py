@@ -8,8 +8,8 @@ import sys
 
 import msgspec
 
-from tileyard.regression.timed import Regression
-from tileyard.report.sync import SyncReport
+from tileyard.verbs.check.view.sync import SyncReport
+from tileyard.verbs.regress.result.timed import Regression
 
 DOCUMENTS = {"regress": Regression, "check": SyncReport}
 

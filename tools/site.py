@@ -21,8 +21,9 @@ from typer.main import get_command
 
 import tileyard
 import tileyard.testing
-from tileyard.cli import exec_help, lease_help
 from tileyard.cli.main import app
+from tileyard.verbs.exec import help as exec_help
+from tileyard.verbs.lease import help as lease_help
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

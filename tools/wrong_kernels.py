@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.sync.wrong_kernels import KINDS, SUBJECTS, Subject, tell_apart, write_file, wrong_kernels
 
-from tileyard.wording import count_of
+from tileyard.base.wording import count_of
 
 IDLE = "that do not count"
 

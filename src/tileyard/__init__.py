@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tileyard.api.autotune import AutoTuner, autotune, set_autotune_inputs
     from tileyard.api.dispatch import tuned
     from tileyard.api.tune import tune
-    from tileyard.errors import TileyardError
+    from tileyard.base.errors import TileyardError
     from tileyard.frontend.declare import kernel
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(__all__, "tileyard.api"),
     **dict.fromkeys(("AutoTuner", "autotune", "set_autotune_inputs"), "tileyard.api.autotune"),
-    "TileyardError": "tileyard.errors",
+    "TileyardError": "tileyard.base.errors",
     "tuned": "tileyard.api.dispatch",
     "kernel": "tileyard.frontend.declare",
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tileyard.model import Value
+from tileyard.base.model import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.differential.conftest import TARGET
 from tests.differential.language.tabulate import reason_of
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.text import print_program
 
 if TYPE_CHECKING:

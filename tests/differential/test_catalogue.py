@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.samples import choose_cases, list_contents, sampled
 
+from tileyard.base.model import Device
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.text import print_program, read_program
-from tileyard.model import Device
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import load_program
 

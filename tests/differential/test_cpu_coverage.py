@@ -19,6 +19,7 @@ from tests.differential.tile_rows import (
 )
 from tests.samples import IS_WHOLE
 
+from tileyard.base.model import Device
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import (
@@ -35,7 +36,6 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.walk import walk
-from tileyard.model import Device
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import explain_difference, load_program

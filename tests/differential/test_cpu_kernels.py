@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.samples import choose_cases, list_contents, sampled
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import Device
 from tileyard.ir.text import print_program
-from tileyard.model import Device
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import load_program

@@ -26,11 +26,11 @@ from tests.gpu.conftest import CLIENT, compile_stub, stubbed
 from tests.samples import IS_WHOLE, check_sample, choose_cases, list_contents
 
 from tileyard.artifacts.manifest import Build
+from tileyard.base.model import Elaborated, Outcome, Value
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Expr, Scalar, Var
 from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk_expr
-from tileyard.model import Elaborated, Outcome, Value
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.grouping import LARGEST
 from tileyard.targets.cuda.records import (

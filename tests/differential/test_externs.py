@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.interpret import interpret
 
 if TYPE_CHECKING:

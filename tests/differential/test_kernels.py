@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tileyard.base.model import Value
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
-from tileyard.model import Value
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

@@ -9,7 +9,7 @@ from tests.compressed import compress, draw_sparse
 from tests.conftest import ROOT
 from tests.differential.conftest import load_module
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.interpret import interpret
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.target import CpuTarget

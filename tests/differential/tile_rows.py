@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from textwrap import dedent, indent
 from typing import Literal, get_args
 
-from tileyard.errors import InvalidProgramError, UnsupportedError
+from tileyard.base.errors import InvalidProgramError, UnsupportedError
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import AtomicKind, Program, ReduceKind
 from tileyard.ir.text import read_program

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.model import Device, Value
+from tileyard.base.model import Device, Value
 from tileyard.targets.base import NO_BINARIES, Allocate, Array, Binaries, Loaded, Source
 from tileyard.targets.cpu.loaded import CpuLaunch, CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget

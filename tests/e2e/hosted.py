@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.e2e.repositories import git
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.suite.workflow_expressions import fill
+from tileyard.verbs.ci.plan.workflow_expressions import fill
 
 WORKFLOWS = ROOT / "examples" / "workflows"
 TOKEN = "of-this-run"

@@ -12,12 +12,12 @@ from tests.conftest import CommandLine
 from tests.in_process import run_here
 from tests.own_authors import OwnAuthor
 
+from tileyard.base.events import Event
+from tileyard.base.model import Side
+from tileyard.base.settings import read_settings
 from tileyard.engine.compilers import CompilePool
-from tileyard.events import Event
-from tileyard.model import Side
 from tileyard.service import bench
 from tileyard.service.client import RunClient
-from tileyard.settings import read_settings
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 

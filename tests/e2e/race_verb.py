@@ -2,9 +2,18 @@
 
 from collections.abc import Sequence
 
+from tileyard.base.events import RunStarted
+from tileyard.base.model import (
+    Batch,
+    Case,
+    KernelWork,
+    Measurement,
+    Record,
+    Side,
+    TimingPolicy,
+    Trial,
+)
 from tileyard.engine.yard import Workplace
-from tileyard.events import RunStarted
-from tileyard.model import Batch, Case, KernelWork, Measurement, Record, Side, TimingPolicy, Trial
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices
 from tileyard.service.runs import Ending, Plan

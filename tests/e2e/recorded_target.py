@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.decoding import decode_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.model import Device, TensorSpec, TimingPolicy, Value
 from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import bind_dims, tensor_specs
-from tileyard.model import Device, TensorSpec, TimingPolicy, Value
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.records import SOURCE_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget

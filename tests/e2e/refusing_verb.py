@@ -3,8 +3,8 @@
 import errno
 import os
 
-from tileyard.errors import SickDeviceError
-from tileyard.model import Record
+from tileyard.base.errors import SickDeviceError
+from tileyard.base.model import Record
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Plan
 from tileyard.service.verbs import Verb

@@ -16,7 +16,7 @@ from tests.e2e.own_process import refuse_kernels, refuse_run
 from tests.full_files import files_up_to
 from tests.own_authors import OwnAuthor
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.store.trials import TrialStore
 from tileyard.workers.protocol import ElaborateConfig, Failed
 

@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import CommandLine
 from tests.e2e.repositories import SUMS, git, make_history
 
-from tileyard.regression.timed import Regression, TimedRow
 from tileyard.service.client import RunClient
 from tileyard.service.verbs import StartRegress
+from tileyard.verbs.regress.result.timed import Regression, TimedRow
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +43,7 @@ int main(void) {
 """
 ONE = ("suite::sum/a",)
 SAME_WAY = pytest.mark.sweep(0)
-"""By default a mismatch represents all failures; ``tests/unit/regression/test_sought.py`` has the others."""
+"""By default a mismatch represents all failures; ``tests/unit/verbs/regress/plan/test_sought.py`` has the others."""
 USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
 COUNTING = """
 name = "simulated"

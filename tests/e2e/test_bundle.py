@@ -27,8 +27,8 @@ from tileyard.artifacts.libraries import CXX_RUNTIME, GLIBC_FAMILY, LibraryFinde
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.toolchains import Layout, Toolchain, open_toolchain
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import BundleError, IncompatibleError
-from tileyard.model import RunKey
+from tileyard.base.errors import BundleError, IncompatibleError
+from tileyard.base.model import RunKey
 from tileyard.workers.run_records import RunRecord, find_run
 
 pytestmark = pytest.mark.slow

@@ -21,10 +21,10 @@ from tests.e2e.hosted import WORKFLOWS, Hosted, building_path
 from tests.e2e.lab_queue import serve_queue
 from tests.e2e.own_process import OwnProcess, in_a_process
 from tests.e2e.repositories import git
-from tests.unit.suite.planted import plant
+from tests.unit.verbs.test.plan.planted import plant
 from tests.warm_python import warm
 
-from tileyard.model import Outcome, Trial
+from tileyard.base.model import Outcome, Trial
 from tileyard.store.trials import TrialStore
 
 SUITE = """

@@ -9,10 +9,10 @@ from tests.e2e.race_verb import Raced
 from tests.e2e.refusing_verb import MeetFullDisk, Refuse
 from tests.e2e.warm_script import run_script
 
-from tileyard.errors import HomeError, SickDeviceError
-from tileyard.model import Outcome, Trial
+from tileyard.base.errors import HomeError, SickDeviceError
+from tileyard.base.model import Outcome, Trial
+from tileyard.base.settings import Settings
 from tileyard.service.client import RunClient
-from tileyard.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -43,9 +43,9 @@ CLIENT = """
 from pathlib import Path
 import msgspec
 from tests.e2e.race_verb import Race
-from tileyard.events import CaseEnded, RunStarted
+from tileyard.base.events import CaseEnded, RunStarted
 from tileyard.service.client import RunClient
-from tileyard.settings import Settings
+from tileyard.base.settings import Settings
 
 folder, events = Path.cwd(), []
 settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))

@@ -50,7 +50,7 @@ def sums(M, N):
 
 
 IN_UNIT_TESTS = pytest.mark.sweep(0)
-"""``tests/unit/tuning/test_space.py`` has these refusals, too."""
+"""``tests/unit/verbs/tune/plan/test_space.py`` has these refusals, too."""
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import ROOT, CommandLine
 from tests.e2e.own_process import OwnProcess
 
-from tileyard.model import Outcome, Trial
+from tileyard.base.model import Outcome, Trial
 from tileyard.store.trials import TrialStore
 
 LONG_TAIL = str(ROOT / "tests" / "data" / "st_long_tail.csv")

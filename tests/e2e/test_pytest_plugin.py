@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.pytest_tree import Tree, is_alive
 from tests.samples import sampled
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow

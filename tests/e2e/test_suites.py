@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT, CommandLine
 from tests.e2e.own_process import refuse_run
 
-from tileyard.settings import read_settings
+from tileyard.base.settings import read_settings
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, CommandLine
 from tests.e2e.own_process import FileAuthor
 
 import tileyard
-from tileyard.requests import checking
+from tileyard.verbs.check.command import checking
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.model import Device, Value
+from tileyard.base.model import Device, Value
 from tileyard.targets.base import Array, Launch, Loaded
 from tileyard.testing.scripted import FASTEST_NS, ScriptedTarget
 

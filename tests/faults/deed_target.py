@@ -15,8 +15,8 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import KernelFault
-from tileyard.model import (
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import (
     Batch,
     BuildKey,
     Case,

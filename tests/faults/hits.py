@@ -20,7 +20,7 @@ from tests.faults.hit_commands import WELL, Command
 from tests.faults.hit_processes import MARK, Family, Process
 
 from tileyard.artifacts.collection import Keep, collect
-from tileyard.clock import Clock
+from tileyard.base.clock import Clock
 
 HANG_S = float(os.environ.get("TILEYARD_HITS_HANG_S", "60"))
 """How long a command may go on after its hit."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.model import Device
+from tileyard.base.model import Device
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.registry import make_target
 

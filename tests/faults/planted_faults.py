@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 
 OUTCOME_OF: dict[str, Outcome] = {
     "": Outcome.PASSED,

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tileyard.events import Note
+from tileyard.base.events import Note
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.launch import start_engine_process
 

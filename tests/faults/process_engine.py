@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tileyard.events import Note
-from tileyard.model import Device
+from tileyard.base.events import Note
+from tileyard.base.model import Device
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 
 

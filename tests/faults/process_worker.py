@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tileyard.events import Note
+from tileyard.base.events import Note
 from tileyard.processes.wire import Channel
 from tileyard.workers.leased import wait_for_lease
 

@@ -12,12 +12,12 @@ from typing import Any, cast
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Batch, Side
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.engine.authors import Authors
 from tileyard.engine.foreign_queue.slots import QueueSlot
 from tileyard.engine.yard import Yard
-from tileyard.model import Batch, Side
-from tileyard.settings import Settings
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 

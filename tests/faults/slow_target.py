@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tileyard.artifacts.manifest import Build
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Source
 
 LONG_S = 1.5

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from tests.simulated_yard import drive, open_simulated_yard, simulated_devices
 
-from tileyard.clock import Clock
+from tileyard.base.clock import Clock
+from tileyard.base.errors import TileyardError, blame_host
+from tileyard.base.model import Limits, Value
 from tileyard.engine.driver import Driver
-from tileyard.errors import TileyardError, blame_host
-from tileyard.model import Limits, Value
 from tileyard.service.naming import claim_run_name
 from tileyard.store.events import EventLog
-from tileyard.tuning.request import StudyResult, TuneRequest
-from tileyard.tuning.space import OpenSpace
-from tileyard.tuning.study import Place, Study
+from tileyard.verbs.tune.plan.space import OpenSpace
+from tileyard.verbs.tune.plan.study import Place, Study
+from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
 
 LIMITS = Limits(run_s=5.0, build_s=5.0, memory_bytes=4 << 30)
 FAULTS = {3: "wrong", 5: "segv", 11: "refused", 17: "error"}

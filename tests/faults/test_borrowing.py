@@ -17,9 +17,7 @@ from tests.simulated_yard import (
     simulated_devices,
 )
 
-from tileyard.devices.occupancy import read_occupancy
-from tileyard.engine.driver import Driver
-from tileyard.events import (
+from tileyard.base.events import (
     BuildEnded,
     CaseEnded,
     CaseStarted,
@@ -29,7 +27,9 @@ from tileyard.events import (
     DeviceReleased,
     Event,
 )
-from tileyard.model import Device, Limits, Outcome, Trial, Value
+from tileyard.base.model import Device, Limits, Outcome, Trial, Value
+from tileyard.devices.occupancy import read_occupancy
+from tileyard.engine.driver import Driver
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.simulated import CLAIMS_VARIABLE

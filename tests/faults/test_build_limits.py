@@ -11,10 +11,10 @@ import pytest
 from tests.samples import IS_WHOLE
 
 from tileyard.artifacts.manifest import Build
+from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome, Side
+from tileyard.base.settings import Settings
 from tileyard.engine import compilers
 from tileyard.engine.compilers import CompilePool
-from tileyard.model import BuildKey, Elaborated, Kernel, Outcome, Side
-from tileyard.settings import Settings
 from tileyard.workers.protocol import BuildKernel
 
 pytestmark = pytest.mark.slow

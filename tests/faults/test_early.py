@@ -12,15 +12,15 @@ import pytest
 from tests.faults.test_processes import ask, command, gone, lock_file, run, wish
 from tests.simulated_yard import simulated_devices
 
+from tileyard.base.errors import SickDeviceError, WorkerStartError
+from tileyard.base.events import Note
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.engine.runners import RunnerSite, RunnerSlot
-from tileyard.errors import SickDeviceError, WorkerStartError
-from tileyard.events import Note
-from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.keeper.tree import read_process
 from tileyard.processes.records import Place
 from tileyard.processes.supervise import LeaseRequest, Worker
-from tileyard.settings import Settings
 
 pytestmark = pytest.mark.slow
 

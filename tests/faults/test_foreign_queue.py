@@ -25,18 +25,18 @@ from tests.samples import IS_WHOLE
 from tests.simulated_yard import FixedSource, drive, open_simulated_yard, plan_cases
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import ToolMissingError, UsageError
+from tileyard.base.events import Event, Note
+from tileyard.base.model import Batch, Limits, Outcome, Side
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue, decode_queues
-from tileyard.doctor.devices import check_queues
 from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.reach import check_reach
 from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.yard import Yard
-from tileyard.errors import ToolMissingError, UsageError
-from tileyard.events import Event, Note
-from tileyard.model import Batch, Limits, Outcome, Side
-from tileyard.settings import Settings
+from tileyard.verbs.doctor.plan.devices import check_queues
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 QUEUE = Path(__file__).with_name("fake_queue.py")
@@ -627,7 +627,7 @@ def test_doctor_reads_a_token_back_through_each_queue(
     settings = msgspec.structs.replace(site.yard.settings, project_file=file)
     found = [next(iter(check_queues(settings)))]
     site.fail("hang")
-    monkeypatch.setattr("tileyard.doctor.devices.QUEUE_WAIT_S", 3.0)
+    monkeypatch.setattr("tileyard.verbs.doctor.plan.devices.QUEUE_WAIT_S", 3.0)
     found.append(next(iter(check_queues(settings))))
     expected = [("queue:lab", "ok"), ("queue:lab", "warn")]
     assert [(finding.subject, finding.level.value) for finding in found] == expected, found

@@ -23,11 +23,8 @@ from tests.simulated_yard import (
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.driver import Driver
-from tileyard.engine.handed_over import HandedOver
-from tileyard.engine.judge import ATTEMPTS, JudgeProcess
-from tileyard.events import CaseEnded, Event
-from tileyard.model import (
+from tileyard.base.events import CaseEnded, Event
+from tileyard.base.model import (
     Batch,
     Case,
     CheckPolicy,
@@ -38,6 +35,9 @@ from tileyard.model import (
     Trial,
     Value,
 )
+from tileyard.engine.driver import Driver
+from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import ATTEMPTS, JudgeProcess
 from tileyard.workers import handing_over as outputs
 from tileyard.workers.handing_over import OutputMemory, get_output
 from tileyard.workers.protocol import CaseToJudge, Extent, Judged

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.events import Note
+from tileyard.base.events import Note
 from tileyard.processes.launch import start_engine_process
 
 CLIENT = str(Path(__file__).with_name("process_client.py"))

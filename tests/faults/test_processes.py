@@ -19,9 +19,9 @@ import psutil
 import pytest
 from tests.endings import has_ended
 
-from tileyard.errors import SickDeviceError, WorkerLostError, WorkerStartError
-from tileyard.events import Note
-from tileyard.model import Device, Outcome
+from tileyard.base.errors import SickDeviceError, WorkerLostError, WorkerStartError
+from tileyard.base.events import Note
+from tileyard.base.model import Device, Outcome
 from tileyard.processes.keeper.quarantine import lift_quarantine
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Ended, KeeperLink, LeaseRequest, Worker, WorkerCommand

@@ -15,7 +15,7 @@ from tests.run_records import remember_run
 
 from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Case, KernelWork, Keys, Limits, Outcome, RunKey, TimingPolicy, Trial
+from tileyard.base.model import Case, KernelWork, Keys, Limits, Outcome, RunKey, TimingPolicy, Trial
 from tileyard.store.trials import TrialStore
 from tileyard.workers.run_records import RunRecord
 from tileyard.workers.task_lines import Task

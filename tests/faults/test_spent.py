@@ -18,9 +18,9 @@ from tests.simulated_yard import (
     simulated_devices,
 )
 
+from tileyard.base.events import DeviceLeased, Event
+from tileyard.base.model import Batch, Device, Limits, Outcome, TimingPolicy, Trial, Value
 from tileyard.engine.driver import Driver
-from tileyard.events import DeviceLeased, Event
-from tileyard.model import Batch, Device, Limits, Outcome, TimingPolicy, Trial, Value
 
 LIMITS = Limits(run_s=20.0, build_s=5.0, memory_bytes=4 << 30)
 DEADLINE_S = 60.0

@@ -17,9 +17,9 @@ from tests.simulated_yard import (
     simulated_devices,
 )
 
+from tileyard.base.events import CaseEnded, Event
+from tileyard.base.model import Batch, Case, Device, Limits, Outcome, Trial
 from tileyard.engine.driver import Driver
-from tileyard.events import CaseEnded, Event
-from tileyard.model import Batch, Case, Device, Limits, Outcome, Trial
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 from tileyard.testing.simulated import CLAIMS_VARIABLE
 

@@ -10,8 +10,8 @@ import msgspec
 
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import BuildKey
 from tileyard.ir.nodes import Buffer, Const, Op, Program, Scalar, Tensor, Var
-from tileyard.model import BuildKey
 from tileyard.targets.cuda.records import (
     CUBIN_FILE,
     Details,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tileyard.errors import TileyardError
-from tileyard.model import TimingPolicy
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import TimingPolicy
 from tileyard.targets.cuda.architectures import parse_architecture
 from tileyard.targets.cuda.driver import open_gpu
 from tileyard.targets.cuda.loaded import CudaLaunch, CudaLoaded

@@ -23,11 +23,11 @@ import numpy as np
 import tilelang
 from tests.gpu.check_plan import CHECKS, Check
 
+from tileyard.base.model import Elaborated
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.written_again import write_again
 from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import tensor_specs
-from tileyard.model import Elaborated
 from tileyard.passes.pipeline import PIPELINES
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.records import CUBIN_FILE, Details

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tileyard.errors import TileyardError
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import TensorSpec, TimingPolicy
 from tileyard.ir.nodes import Scalar
-from tileyard.model import TensorSpec, TimingPolicy
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.callable import DeviceArray
 from tileyard.targets.cuda.driver import open_gpu

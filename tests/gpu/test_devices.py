@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.base.settings import Settings
 from tileyard.devices.cuda import has_driver
 from tileyard.devices.health import Verdict, list_gpus, probe_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.registry import find_devices, resolve_devices
 from tileyard.devices.survey import survey_devices
-from tileyard.settings import Settings
 
 pytestmark = [
     pytest.mark.slow,

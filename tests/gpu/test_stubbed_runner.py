@@ -18,11 +18,8 @@ from tests.gpu.conftest import stubbed
 
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.devices.locks import prepare_locks
-from tileyard.engine.handed_over import HandedOver
-from tileyard.engine.runners import RunnerSlot
-from tileyard.model import (
+from tileyard.base.clock import Clock
+from tileyard.base.model import (
     Batch,
     Case,
     Device,
@@ -32,7 +29,10 @@ from tileyard.model import (
     TensorSpec,
     TimingPolicy,
 )
-from tileyard.settings import Settings
+from tileyard.base.settings import Settings
+from tileyard.devices.locks import prepare_locks
+from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.runners import RunnerSlot
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 
 pytestmark = [

@@ -14,9 +14,9 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.bundle_manifest import Reference
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import GoldenKey, KernelWork
-from tileyard.suite.packed import pack_suite
-from tileyard.suite.records import Suite, SuiteCase
+from tileyard.base.model import GoldenKey, KernelWork
+from tileyard.verbs.test.plan.packed import pack_suite
+from tileyard.verbs.test.result.records import Suite, SuiteCase
 from tileyard.workers.protocol import Golden, RunEntry
 
 pytestmark = [

@@ -3,7 +3,7 @@
 import pytest
 from tests.passes.cases import run_text, step_of
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.passes.annotate_instructions import AnnotateInstructions
 
 

@@ -15,12 +15,12 @@ from tests.differential.cuda_examples import EXAMPLES
 from tests.passes.cases import faults_of, is_pipelined, reasons_of
 from tests.samples import IS_WHOLE, sampled
 
+from tileyard.base.model import Value
 from tileyard.ir.nodes import Const, For, Program, Stmt
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.walk import walk
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Value
 from tileyard.passes.pipeline import Step, run_pipeline
 from tileyard.workers.pass_steps import StepChecker
 

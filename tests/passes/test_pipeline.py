@@ -16,7 +16,7 @@ from tests.passes.cases import (
 )
 from tests.samples import sampled
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.ir.nodes import Const, Tensor
 from tileyard.ir.syntax import ONE
 from tileyard.ir.text import print_program

@@ -13,7 +13,7 @@ from tests.differential.conftest import kernels, lower_prim_func
 from tests.differential.cuda_examples import EXAMPLES
 from tests.samples import IS_WHOLE
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.frontend.to_tilelang import write_program
 from tileyard.frontend.writable import make_writable
 from tileyard.ir.lanes import interpret_lanes

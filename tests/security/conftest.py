@@ -180,7 +180,7 @@ def python() -> str:
     """An interpreter that other users can run, and that finds this checkout."""
     env = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *site_folders()])}
     for path in INTERPRETERS:
-        argv = [path, "-c", "import msgspec, numpy, tileyard.cli.lease"]
+        argv = [path, "-c", "import msgspec, numpy, tileyard.verbs.lease.command"]
         try:
             done = subprocess.run(
                 argv, env=env, cwd="/", user=65533, group=65533, extra_groups=[], capture_output=True, check=False

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from tests.security.conftest import DEADLINE_S, Host, User
 
+from tileyard.base.errors import UsageError
 from tileyard.devices.locks import prepare_directory
-from tileyard.errors import UsageError
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.directory import LockDirectory, next_number
 from tileyard.processes.keeper.holding import Holding, LeaseFacts

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Generator, Sequence
 
+from tileyard.base.model import Value
 from tileyard.ir.asynchronous import AsynchronousRun
 from tileyard.ir.interpret import Blocked
 from tileyard.ir.nodes import Program, Stmt
 from tileyard.ir.tiles import Array
-from tileyard.model import Value
 
 
 class RandomRun(AsynchronousRun):

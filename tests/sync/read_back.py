@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileyard.errors import UnsupportedError, UsageError
+from tileyard.base.errors import UnsupportedError, UsageError
+from tileyard.base.model import Value
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.verify import verify
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Value
 from tileyard.sync.blocks import check_program
 from tileyard.sync.dependences import compare
 from tileyard.sync.findings import Finding

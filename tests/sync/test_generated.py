@@ -15,7 +15,7 @@ from tests.differential.conftest import lower_prim_func
 from tests.passes import generated
 from tests.samples import sampled
 
-from tileyard.errors import UnsupportedError, UsageError
+from tileyard.base.errors import UnsupportedError, UsageError
 from tileyard.frontend.to_tilelang import write_program
 from tileyard.ir.nodes import Atomic, Copy, For, Gemm, If, Let, Program, Reduce, Stmt, Store
 from tileyard.ir.text import read_program

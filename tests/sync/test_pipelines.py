@@ -14,8 +14,9 @@ from tests.sync.conftest import PIPELINES
 from tests.sync.mutants import mutants
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.errors import UnsupportedError
+from tileyard.base.clock import Clock
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import Kernel, Outcome
 from tileyard.ir.hazard_kinds import HazardKind
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import LateRun
@@ -24,7 +25,6 @@ from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
-from tileyard.model import Kernel, Outcome
 from tileyard.sync.blocks import check_program
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed

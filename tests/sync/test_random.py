@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sync.random_runs import RandomRun
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program

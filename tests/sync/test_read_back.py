@@ -13,7 +13,7 @@ from tests.differential.cuda_examples import EXAMPLES
 from tests.samples import IS_WHOLE, sampled
 from tests.sync.read_back import AS_WRITTEN, Loops, ReadBack, read_back
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.ir.nodes import CommitGroup, Copy, For, Gemm, Issue, Roles, WaitBarrier, WaitGroup
 from tileyard.ir.walk import walk
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.errors import UnsupportedError, UsageError
+from tileyard.base.clock import Clock
+from tileyard.base.errors import UnsupportedError, UsageError
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.frontend.found import Found
 from tileyard.workers.program_replies import SyncChecked

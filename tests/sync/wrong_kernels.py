@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from tests.differential.conftest import KERNELS, load_module, lower_prim_func
 from tests.sync.mutants import Change, KernelText, Mutant, called, enclosed
 
-from tileyard.errors import KernelFault, TileyardError
+from tileyard.base.errors import KernelFault, TileyardError
+from tileyard.base.model import Value
 from tileyard.frontend.discover import find_declared
 from tileyard.frontend.found import lower_config
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Value
 
 __all__ = ["lower_prim_func"]
 

@@ -12,11 +12,12 @@ from tests.pages.blocks import MARKS, PAGES, SHELL, blank_blocks, list_blocks
 from tools.picture import EDITS, edit
 from typer.main import get_command
 
-from tileyard.cli import exec_help, lease_help
+from tileyard.base.model import Outcome
 from tileyard.cli.main import app
-from tileyard.model import Outcome
 from tileyard.pytest_plugin import entry
 from tileyard.targets.cuda import driver, packages
+from tileyard.verbs.exec import help as exec_help
+from tileyard.verbs.lease import help as lease_help
 
 OTHERS = {
     "ctest": {"--output-junit"},
@@ -225,7 +226,7 @@ def test_every_room_is_on_the_map() -> None:
     text = (ROOT / "docs" / "design" / "README.md").read_text("utf-8")
     table = text.partition("## The rooms")[2].partition("## ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = {name.rstrip("/") for row in rows for name in _SPAN.findall(row)}
+    named = {name[:-1] for row in rows for name in _SPAN.findall(row) if name.endswith("/")}
     source = ROOT / "src" / "tileyard"
     folders = {path.parent.name for path in source.glob("*/__init__.py")}
     modules = {path.name for path in source.glob("*.py")} - {"__init__.py", "__main__.py"}

@@ -27,7 +27,7 @@ def test_imports_for_type_checkers_do_not_count() -> None:
         ("import tileyard\ntileyard.tuned(1)", "tileyard.api.dispatch"),
         ("from . import simulated", "tileyard.testing.simulated"),
         ("from tests.conftest import CommandLine", "tests.in_process"),
-        ("match 1:\n    case 1:\n        import tileyard.model\n", "tileyard.model"),
+        ("match 1:\n    case 1:\n        import tileyard.base.model\n", "tileyard.base.model"),
     ],
 )
 def test_modules_are_found_however_they_are_named(text: str, module: str) -> None:
@@ -39,7 +39,7 @@ def test_a_closure_holds_what_is_imported_through_others() -> None:
     """A test file needs what its imports import, farther away, and no module of a room above these."""
     distances = Closures().measure(FOLDED)
     assert distances["tileyard.ir.fold"] == 1
-    assert distances["tileyard.errors"] > 1
+    assert distances["tileyard.base.errors"] > 1
     assert "tileyard.engine.driver" not in distances
 
 
@@ -83,7 +83,9 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
         shared={"warm tileyard": 4.0},
         files={"tests/unit/test_a.py": 0.5},
         whole_files={"tests/unit/test_a.py": 7.5},
-        tests={"tests/e2e/test_b.py::test": CoveringTest(1.0, ("warm tileyard",), {"model": 3})},
+        tests={
+            "tests/e2e/test_b.py::test": CoveringTest(1.0, ("warm tileyard",), {"base.model": 3})
+        },
     )
     write_recorded(recorded, tmp_path / "recorded.json")
     assert read_recorded(tmp_path / "recorded.json") == recorded
@@ -94,15 +96,15 @@ def choose(tests: dict[str, CoveringTest], left_s: float) -> Choice:
     """A choice among recorded tests of one existing file, for a change of ``model.py``."""
     named = {f"{FOLDED}::{name}": test for name, test in tests.items()}
     choice = Choice(Recorded(shared={"run": 5.0}, tests=named), Closures(), left_s)
-    choice.take_covering({"tileyard.model"}, processes=1)
+    choice.take_covering({"tileyard.base.model"}, processes=1)
     return choice
 
 
 def test_recorded_tests_are_chosen_by_lines_per_second() -> None:
     """The tests that cover most of a changed module for their seconds are chosen, as far as seconds reach."""
     tests = {
-        "dear": CoveringTest(40.0, (), {"model": 30}),
-        "cheap": CoveringTest(1.0, (), {"model": 10}),
+        "dear": CoveringTest(40.0, (), {"base.model": 30}),
+        "cheap": CoveringTest(1.0, (), {"base.model": 10}),
         "other": CoveringTest(1.0, (), {"events": 90}),
     }
     assert choose(tests, 30.0).tests == [f"{FOLDED}::cheap"]
@@ -111,7 +113,7 @@ def test_recorded_tests_are_chosen_by_lines_per_second() -> None:
 
 def test_the_nearest_quick_tests_are_chosen_first() -> None:
     """Of test files that import a changed module, those named after it come before those that import it through others."""
-    far = Path("tests/unit/doctor/test_findings.py")
+    far = Path("tests/unit/verbs/doctor/plan/test_findings.py")
     choice = Choice(Recorded(files={str(FOLDED): 1.0, str(far): 1.0}), Closures(), 1.5)
     choice.take_importing({"tileyard.ir.fold"}, [far, FOLDED], limit_s=9.0)
     assert choice.files == [str(FOLDED)]

@@ -10,19 +10,19 @@ from tileyard.artifacts.bundle_manifest import Expected
 from tileyard.artifacts.bundles import open_bundle, read_manifest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import BuildKey, KernelWork, SourceLine, TensorSpec, Value
+from tileyard.base.rules import Rule
+from tileyard.base.settings import Settings
+from tileyard.base.wording import name_some
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import BuildKey, KernelWork, SourceLine, TensorSpec, Value
-from tileyard.report.words import format_config
-from tileyard.rules import Rule
-from tileyard.settings import Settings
+from tileyard.show.words import format_config
 from tileyard.store.choices import Choice
 from tileyard.store.winners import open_winners
-from tileyard.suite.packed import check_suite, choose_case, unpack_suite
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
-from tileyard.tuning.shapes import Shapes, describe_shapes, list_shapes, shapes_like
-from tileyard.wording import name_some
+from tileyard.verbs.test.plan.packed import check_suite, choose_case, unpack_suite
+from tileyard.verbs.tune.result.shapes import Shapes, describe_shapes, list_shapes, shapes_like
 
 
 @dataclass(frozen=True, kw_only=True)

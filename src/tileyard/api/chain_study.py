@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from tileyard.api.running import carry_on, console_for, show
-from tileyard.model import CheckPolicy, Limits, TimingPolicy
-from tileyard.report.console import Console
-from tileyard.report.study import print_study
-from tileyard.report.study_words import say_leader
-from tileyard.scripts.grounds import Studied, StudyOrder, read_wishes
+from tileyard.base.model import CheckPolicy, Limits, TimingPolicy
+from tileyard.base.settings import Settings
 from tileyard.service.verbs import StartTune
-from tileyard.settings import Settings
-from tileyard.tuning.request import StudyResult, TuneRequest, median_ns
+from tileyard.show.console import Console
+from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
+from tileyard.verbs.tune.result.records import StudyResult, TuneRequest, median_ns
+from tileyard.verbs.tune.view.study import print_study
+from tileyard.verbs.tune.view.words import say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 

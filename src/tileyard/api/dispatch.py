@@ -9,19 +9,20 @@ from tileyard.api.kernels import make_builder, make_callable
 from tileyard.api.running import settings_for
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Value
+from tileyard.base.settings import Settings
+from tileyard.base.wording import count_of
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError, UsageError
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import to_plain
-from tileyard.model import Value
-from tileyard.requests.kernels import parse_kernel
-from tileyard.requests.values import refuse_unused
-from tileyard.settings import Settings
+from tileyard.show.kernel_options import parse_kernel
+from tileyard.show.values import refuse_unused
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
-from tileyard.tuning.shapes import (
+from tileyard.verbs.tune.result.shapes import (
     Shapes,
     describe_shapes,
     find_misfit,
@@ -29,7 +30,6 @@ from tileyard.tuning.shapes import (
     list_shapes,
     shapes_like,
 )
-from tileyard.wording import count_of
 from tileyard.workers.local_builder import LocalBuilder
 
 

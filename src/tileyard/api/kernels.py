@@ -16,22 +16,22 @@ from tileyard.api.running import (
 from tileyard.api.shown import ShownBuilds, make_shown
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import DamagedError, ToolMissingError, UsageError
+from tileyard.base.model import SourceLine, Trial, Value
+from tileyard.base.settings import Settings
 from tileyard.devices.registry import parse_device
-from tileyard.errors import DamagedError, ToolMissingError, UsageError
-from tileyard.model import SourceLine, Trial, Value
-from tileyard.report.compiled import print_compiled
-from tileyard.report.study_progress import StudyLayout
-from tileyard.report.words import format_config
-from tileyard.requests.compile import CompileOptions, start_compile
-from tileyard.requests.options import complete, takes
-from tileyard.requests.values import refuse_unused
 from tileyard.service.choosing import require_fit, settle_target
-from tileyard.settings import Settings
+from tileyard.show.options import complete, takes
+from tileyard.show.values import refuse_unused
+from tileyard.show.words import format_config
 from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.targets.arguments import guard
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
-from tileyard.tuning.request import CompileResult
+from tileyard.verbs.compile.options import CompileOptions, start_compile
+from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.view.compiled import print_compiled
+from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 

@@ -10,19 +10,19 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import UsageError
-from tileyard.events import Event
+from tileyard.base.errors import UsageError
+from tileyard.base.events import Event
+from tileyard.base.settings import Settings, read_settings
+from tileyard.base.wording import show_value
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.discover import find_kernels, import_file
-from tileyard.report.console import Console
-from tileyard.report.progress import Layout
-from tileyard.requests.carrying import Carry, ignore, run_shown
-from tileyard.requests.kernels import parse_kernel
 from tileyard.service.client import AnswerQuestion, RunClient
 from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
-from tileyard.settings import Settings, read_settings
-from tileyard.tuning.space import choose_kernel
-from tileyard.wording import show_value
+from tileyard.show.carrying import Carry, ignore, run_shown
+from tileyard.show.console import Console
+from tileyard.show.kernel_options import parse_kernel
+from tileyard.show.progress import Layout
+from tileyard.verbs.tune.plan.space import choose_kernel
 from tileyard.workers.author import Author
 
 P = ParamSpec("P")

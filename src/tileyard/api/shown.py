@@ -6,21 +6,21 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.model import Outcome, Record
-from tileyard.regression.timed import Regression
-from tileyard.report.compiled import count_ends, print_compiled
-from tileyard.report.console import MARKED, render
-from tileyard.report.plan import print_prediction
-from tileyard.report.regress import find_headline, print_regression
-from tileyard.report.study import NOTEBOOK_ROWS, NOTEBOOK_WIDTH
-from tileyard.report.suite import print_suite
-from tileyard.report.suite_words import describe_end
-from tileyard.report.sync import SyncReport, describe_check
-from tileyard.report.words import clean_line, format_seconds
-from tileyard.suite.plan import Prediction
-from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import CompileResult
-from tileyard.wording import count_of
+from tileyard.base.model import Outcome, Record
+from tileyard.base.wording import count_of
+from tileyard.show.console import MARKED, render
+from tileyard.show.words import clean_line, format_seconds
+from tileyard.verbs.check.view.sync import SyncReport, describe_check
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.view.regress import find_headline, print_regression
+from tileyard.verbs.test.plan.plan import Prediction
+from tileyard.verbs.test.result.result import SuiteResult
+from tileyard.verbs.test.view.plan import print_prediction
+from tileyard.verbs.test.view.suite import print_suite
+from tileyard.verbs.test.view.words import describe_end
+from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.view.compiled import count_ends, print_compiled
+from tileyard.verbs.tune.view.study import NOTEBOOK_ROWS, NOTEBOOK_WIDTH
 
 NOTEBOOK_LINES = 60
 """Maximum number of lines that a notebook shows of a check."""

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.api.kernels import LoadedKernel, load_trial
-from tileyard.errors import NoWinnerError, UsageError
-from tileyard.model import Outcome, Trial, Value
-from tileyard.report.study import render_study
-from tileyard.report.table import render_dispatch
-from tileyard.report.trials import Trials, list_columns, list_trials
-from tileyard.report.words import ask_about_reference, format_config, format_time
-from tileyard.settings import Settings
+from tileyard.base.errors import NoWinnerError, UsageError
+from tileyard.base.model import Outcome, Trial, Value
+from tileyard.base.settings import Settings
+from tileyard.base.wording import count_of, install_extra
+from tileyard.show.words import ask_about_reference, format_config, format_time
 from tileyard.store.choices import encode_choices, list_choices
 from tileyard.store.winners import pack_winners
-from tileyard.tuning.request import CurvePoint, Final, StudyResult, TableResult
-from tileyard.wording import count_of, install_extra
+from tileyard.verbs.tune.result.records import CurvePoint, Final, StudyResult, TableResult
+from tileyard.verbs.tune.view.study import render_study
+from tileyard.verbs.tune.view.table import render_dispatch
+from tileyard.verbs.tune.view.trials import Trials, list_columns, list_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,7 +147,7 @@ class Study:
         Raises UsageError if matplotlib is missing.
         """
         try:
-            from tileyard.report.study_figure import draw_study
+            from tileyard.verbs.tune.view.figure import draw_study
         except ImportError as error:
             hint = install_extra("png")
             raise UsageError(f"plot() needs matplotlib: {error}", hint) from None

@@ -13,12 +13,18 @@ from tileyard.api.running import (
     show,
 )
 from tileyard.api.study import DispatchTable, Study
-from tileyard.report.study import print_study
-from tileyard.report.table import print_dispatch
-from tileyard.requests.options import complete, takes
-from tileyard.requests.shapes import Shapes
-from tileyard.requests.tune import StudyOptions, TuneOptions, check_subject, start_table, start_tune
-from tileyard.requests.values import Share
+from tileyard.show.options import complete, takes
+from tileyard.show.values import Share
+from tileyard.verbs.tune.options.shapes import Shapes
+from tileyard.verbs.tune.options.tune import (
+    StudyOptions,
+    TuneOptions,
+    check_subject,
+    start_table,
+    start_tune,
+)
+from tileyard.verbs.tune.view.study import print_study
+from tileyard.verbs.tune.view.table import print_dispatch
 
 
 @overload

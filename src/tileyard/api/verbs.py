@@ -15,26 +15,26 @@ from tileyard.api.running import (
     show,
 )
 from tileyard.api.shown import ShownChecks, ShownPrediction, ShownRegression, ShownSuite, make_shown
-from tileyard.events import Event
-from tileyard.regression.timed import Regression
-from tileyard.report.regress import print_regression
-from tileyard.report.suite import print_suite
-from tileyard.report.sync import SyncReport
-from tileyard.requests.check import CheckOptions
-from tileyard.requests.checking import check_file, check_kernels
-from tileyard.requests.options import complete, takes
-from tileyard.requests.plan import PlanOptions
-from tileyard.requests.predicting import predict_run
-from tileyard.requests.regress import RegressOptions
-from tileyard.requests.regressing import Reports, compare
-from tileyard.requests.suite_run import run_suite
-from tileyard.requests.test import TestOptions
-from tileyard.requests.values import FilePath, Names, read_names
+from tileyard.base.events import Event
 from tileyard.service.conversation import ClientAuthor
+from tileyard.show.options import complete, takes
+from tileyard.show.values import FilePath, Names, read_names
 from tileyard.store.base import RunTime
 from tileyard.store.trials import has_records, open_store
-from tileyard.suite.plan import Prediction
-from tileyard.suite.result import SuiteResult
+from tileyard.verbs.check.command.checking import check_file, check_kernels
+from tileyard.verbs.check.options import CheckOptions
+from tileyard.verbs.check.view.sync import SyncReport
+from tileyard.verbs.regress.command.regressing import Reports, compare
+from tileyard.verbs.regress.options.regress import RegressOptions
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.view.regress import print_regression
+from tileyard.verbs.test.command.predicting import predict_run
+from tileyard.verbs.test.command.suite_run import run_suite
+from tileyard.verbs.test.options.plan import PlanOptions
+from tileyard.verbs.test.options.test import TestOptions
+from tileyard.verbs.test.plan.plan import Prediction
+from tileyard.verbs.test.result.result import SuiteResult
+from tileyard.verbs.test.view.suite import print_suite
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError
-from tileyard.model import Digest
+from tileyard.base.errors import DamagedError
+from tileyard.base.model import Digest
 
 Array = NDArray[np.generic]
 

@@ -26,9 +26,9 @@ from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listi
 from tileyard.artifacts.keys import find_digests
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import BundleError, DamagedError
-from tileyard.model import Digest
-from tileyard.modes import make_folder
+from tileyard.base.errors import BundleError, DamagedError
+from tileyard.base.model import Digest
+from tileyard.base.modes import make_folder
 
 MANIFEST = "manifest.json"
 BIGGEST_MANIFEST = 64 << 20

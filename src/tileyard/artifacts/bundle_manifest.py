@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 
 from tileyard.artifacts.compat import Requirements, unmet
-from tileyard.decoding import decode_json
-from tileyard.errors import BundleError
-from tileyard.model import Digest, Record
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BundleError
+from tileyard.base.model import Digest, Record
 
 BUNDLE_VERSION = 1
 MOST_CONTENTS = 1_000_000

@@ -51,10 +51,10 @@ from tileyard.artifacts.keys import canonical_json, chunks_of, digest_bytes, fin
 from tileyard.artifacts.libraries import is_newer, read_needs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.decoding import decode_json
-from tileyard.drafts import draft_of
-from tileyard.errors import BundleError, UsageError
-from tileyard.model import Digest, Record
+from tileyard.base.decoding import decode_json
+from tileyard.base.drafts import draft_of
+from tileyard.base.errors import BundleError, UsageError
+from tileyard.base.model import Digest, Record
 
 FOLLOWED = ("build", "golden")
 """Kinds of records that other records and case lists name by their keys."""

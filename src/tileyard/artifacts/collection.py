@@ -27,10 +27,10 @@ from tileyard.artifacts.pins import (
     gate,
     try_lock,
 )
-from tileyard.clock import Clock
-from tileyard.errors import HomeError, UsageError
-from tileyard.model import Record
-from tileyard.modes import make_folder, open_file
+from tileyard.base.clock import Clock
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, open_file
 
 DAY_S = 86_400.0
 RECORD_KINDS = {

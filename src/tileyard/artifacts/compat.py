@@ -21,8 +21,8 @@ from tileyard.artifacts.libraries import (
     variable_folders,
 )
 from tileyard.artifacts.prerequisites import Prerequisites
-from tileyard.errors import IncompatibleError
-from tileyard.model import Record
+from tileyard.base.errors import IncompatibleError
+from tileyard.base.model import Record
 
 _ADDED = {
     "x86-64-v1": frozenset({"sse2"}),

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import HomeError, UsageError, is_of_host
+from tileyard.base.errors import HomeError, UsageError, is_of_host
 
 _FICLONE = 0x40049409
 """The ioctl that lets two files share their blocks until one of them is written."""

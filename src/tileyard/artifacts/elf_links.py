@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.artifacts.libraries import NUMBERS, Needs
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 _MACHINES = {number: name for name, number in NUMBERS.items()}
 _HEAD = struct.Struct("<4sBB10xHHIQQQIHHH")

@@ -13,9 +13,9 @@ import msgspec
 
 from tileyard.artifacts.copying import open_plain, unreadable
 from tileyard.artifacts.keys import canonical_json, chunks_of, digest_chunks
-from tileyard.decoding import decode_json
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Digest, Record
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Digest, Record
 
 LISTING_VERSION = 1
 LONGEST_NAME, LONGEST_PATH, MOST_NAMES = 255, 1024, 64

@@ -21,9 +21,9 @@ from tileyard.artifacts.folders import (
     read_listing,
 )
 from tileyard.artifacts.pins import gate, try_lock
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Digest
-from tileyard.modes import make_folder, mode_in, open_file, write_file
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Digest
+from tileyard.base.modes import make_folder, mode_in, open_file, write_file
 
 FOLDER = "kept"
 """The folder below the data directory with one folder per key."""

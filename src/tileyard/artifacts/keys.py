@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tileyard.model import (
+from tileyard.base.model import (
     BuildKey,
     CheckPolicy,
     Digest,

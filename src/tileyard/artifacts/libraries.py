@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 MACHINES = {
     "EM_X86_64": "x86_64",

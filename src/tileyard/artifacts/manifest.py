@@ -7,8 +7,8 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.decoding import decode_json
-from tileyard.model import BuildKey, Diagnostic, Digest, Outcome, Record, Value
+from tileyard.base.decoding import decode_json
+from tileyard.base.model import BuildKey, Diagnostic, Digest, Outcome, Record, Value
 
 MANIFEST_VERSION = 1
 TREE_FILE = "tree.json"

@@ -20,10 +20,10 @@ from typing import BinaryIO
 
 from tileyard.artifacts.keys import chunks_of, digest_bytes, digest_chunks
 from tileyard.artifacts.pins import note_use
-from tileyard.clock import Clock
-from tileyard.errors import DamagedError, HomeError
-from tileyard.model import Digest
-from tileyard.modes import make_folder, mode_in
+from tileyard.base.clock import Clock
+from tileyard.base.errors import DamagedError, HomeError
+from tileyard.base.model import Digest
+from tileyard.base.modes import make_folder, mode_in
 
 READ_ONLY = 0o444
 _TEMPORARY_AGE_S = 86_400.0

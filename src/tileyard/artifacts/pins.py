@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tileyard.artifacts.copying import writing_to
-from tileyard.modes import make_folder, mode_in, open_file
+from tileyard.base.modes import make_folder, mode_in, open_file
 
 THROTTLE_S = 86_400.0
 SLACK_S = 600.0

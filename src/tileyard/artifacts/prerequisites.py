@@ -12,8 +12,8 @@ import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from tileyard.decoding import Text
-from tileyard.model import Record
+from tileyard.base.decoding import Text
+from tileyard.base.model import Record
 
 VERSION = r"(\d+(?:\.\d+)+)"
 """Finds the version number in the output of most programs."""

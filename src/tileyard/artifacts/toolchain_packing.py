@@ -27,8 +27,8 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.artifacts.toolchains import CONTENT, CXX, LIBRARIES, Layout, stage
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import BundleError, UsageError
-from tileyard.model import Record
+from tileyard.base.errors import BundleError, UsageError
+from tileyard.base.model import Record
 
 _TAG = re.compile(r"\.(cpython|pypy)-?(\d+)[^.]*\.so$")
 

@@ -36,10 +36,10 @@ from tileyard.artifacts.folders import (
 from tileyard.artifacts.libraries import is_newer
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.decoding import decode_json
-from tileyard.errors import BundleError, DamagedError
-from tileyard.model import Digest, Record
-from tileyard.modes import make_folder
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BundleError, DamagedError
+from tileyard.base.model import Digest, Record
+from tileyard.base.modes import make_folder
 
 CONTENT, LIBRARIES, CXX = "content", "lib", "cxx"
 """The directories of a toolchain's tree: what was built, and the libraries that it needs."""

@@ -45,9 +45,9 @@ from tileyard.artifacts.folders import (
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import gate
-from tileyard.errors import DamagedError, HomeError, UsageError
-from tileyard.model import Digest
-from tileyard.modes import make_folder, mode_in
+from tileyard.base.errors import DamagedError, HomeError, UsageError
+from tileyard.base.model import Digest
+from tileyard.base.modes import make_folder, mode_in
 
 FOLDER = "trees"
 _UNKNOWN: dict[str, Stamp] = {"": (0, 0, 0, 0)}

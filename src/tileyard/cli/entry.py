@@ -6,7 +6,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from tileyard.cli.guarding import escape, guarded
+from tileyard.show.guarding import escape, guarded
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70
@@ -25,12 +25,12 @@ def _run(arguments: list[str]) -> int:
     if not has_folder() and not asks_for_help(arguments):
         return say("the working directory no longer exists (change to one that does)", 2)
     if arguments[:1] == ["exec"]:  # the process becomes the script's own
-        from tileyard.cli.exec import run_exec
+        from tileyard.verbs.exec.command import run_exec
 
         return run_exec(arguments[1:])
     with guarded():
         if arguments[:1] == ["lease"]:  # typer and its imports would double the cost of a lease
-            from tileyard.cli.lease import run_lease
+            from tileyard.verbs.lease.command import run_lease
 
             return run_lease(arguments[1:])
         from tileyard.cli.main import main
@@ -57,8 +57,8 @@ def say(message: str, status: int) -> int:
 
 def explain(error: Exception) -> int:
     """Print why a command ended, one line if the host or the data directory is at fault, and return the exit status."""
-    from tileyard.errors import blame_host
-    from tileyard.settings import find_home
+    from tileyard.base.errors import blame_host
+    from tileyard.base.settings import find_home
 
     if isinstance(error, BrokenPipeError):
         return INTERNAL_ERROR  # what was asked for may not have begun
@@ -73,7 +73,7 @@ def explain(error: Exception) -> int:
 
 def clean(message: str) -> str:
     """Foreign text as one line without effect on a terminal, or on a job of GitHub Actions."""
-    from tileyard.report.words import clean_line
+    from tileyard.show.words import clean_line
 
     return escape(clean_line(message))
 

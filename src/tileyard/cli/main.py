@@ -11,40 +11,25 @@ import typer
 from typer.core import TyperCommand
 
 import tileyard
-from tileyard.cli import (
-    bisect,
-    bundle,
-    cache,
-    check,
-    choices,
-    ci,
-    config,
-    devices,
-    doctor,
-    exec_help,
-    history,
-    inspect,
-    lease_help,
-    passes,
-    plan,
-    reduce,
-    regress,
-    run_artifact,
-    show,
-    test,
-    trials,
-    tune,
-)
-from tileyard.cli import (
-    compile as compile_command,
-)
-from tileyard.cli import (
-    run as run_command,
-)
-from tileyard.cli.defaults import Defaults, Verbs, read_defaults
+from tileyard.base.errors import NoEffectError, TileyardError, UsageError
 from tileyard.cli.entry import INTERRUPTED, asks_for_help, explain, has_folder, say
-from tileyard.cli.typed import list_options, typed
-from tileyard.errors import NoEffectError, TileyardError, UsageError
+from tileyard.show.defaults import Defaults, Verbs, read_defaults
+from tileyard.show.typed import list_options, typed
+from tileyard.verbs.check.command import check
+from tileyard.verbs.ci.command import ci
+from tileyard.verbs.compile.command import bundle, inspect, run_artifact
+from tileyard.verbs.compile.command import compile as compile_command
+from tileyard.verbs.doctor import command as doctor
+from tileyard.verbs.exec import help as exec_help
+from tileyard.verbs.lease import devices_command as devices
+from tileyard.verbs.lease import help as lease_help
+from tileyard.verbs.passes import command as passes
+from tileyard.verbs.records.command import cache, choices, config, history, show, trials
+from tileyard.verbs.reduce.command import reduce
+from tileyard.verbs.regress.command import bisect, regress
+from tileyard.verbs.test.command import plan, test
+from tileyard.verbs.tune.command import run as run_command
+from tileyard.verbs.tune.command import tune
 
 app = typer.Typer(
     name="tileyard",

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from tileyard.model import Device, Record
-from tileyard.settings import Settings
+from tileyard.base.model import Device, Record
+from tileyard.base.settings import Settings
 
 
 class Found(Record):

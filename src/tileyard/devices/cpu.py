@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.devices.base import DeviceClass
-from tileyard.errors import UsageError
-from tileyard.model import Device
 
 CPU = DeviceClass(is_declarable=False, is_cores=True)
 X86_LEVELS: Final = (

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tileyard.base.model import Device, Record
+from tileyard.base.settings import Settings
 from tileyard.devices.base import DeviceClass, Found
 from tileyard.devices.names import device_lock
-from tileyard.model import Device, Record
-from tileyard.settings import Settings
 
 PROBE_LIMIT_S = 60.0
 """Seconds; creating the first context takes several on a host with many cards."""

@@ -14,15 +14,15 @@ from typing import Annotated
 
 import msgspec
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device, Record
+from tileyard.base.places import Place, Table, open_tables
+from tileyard.base.settings import DECLARED, Settings
+from tileyard.base.strict import Strict, decode
+from tileyard.base.wording import find_similar
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import core_locks, parse_cores
 from tileyard.devices.names import NAME, class_of, device_lock, index_of
-from tileyard.errors import UsageError
-from tileyard.model import Device, Record
-from tileyard.places import Place, Table, open_tables
-from tileyard.settings import DECLARED, Settings
-from tileyard.strict import Strict, decode
-from tileyard.wording import find_similar
 
 NO_CLASSES = frozenset({"auto", "queue"})
 """Names for devices of several classes."""

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.clock import LONGEST_S
-from tileyard.errors import UsageError
-from tileyard.model import Device, Record
+from tileyard.base.clock import LONGEST_S
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device, Record
 from tileyard.targets.command import step_site
 
 QUEUE_KIND: Final = "queue"

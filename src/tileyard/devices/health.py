@@ -24,13 +24,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tileyard.decoding import decode_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import Device, Record
 from tileyard.devices.cuda import GpuList, nvml_command
 from tileyard.devices.locks import explaining, prepare_locks
 from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import try_hold
-from tileyard.errors import WorkerLostError
-from tileyard.model import Device, Record
 from tileyard.processes.keeper import quarantine
 from tileyard.processes.keeper.quarantine import PROBES, Quarantine, Quarantines, name_part
 from tileyard.processes.keeper.watching import CANNOT_TELL

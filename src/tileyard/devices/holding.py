@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from tileyard.clock import Countdown
+from tileyard.base.clock import Countdown
+from tileyard.base.errors import WorkerStartError
+from tileyard.base.model import Device
 from tileyard.devices.occupancy import parts_of
-from tileyard.errors import WorkerStartError
-from tileyard.model import Device
 from tileyard.processes.keeper.worker import variables_of
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
 from tileyard.processes.records import LeaseRequest

@@ -6,12 +6,12 @@ import shutil
 import stat
 from pathlib import Path
 
+from tileyard.base.drafts import draft_of
+from tileyard.base.errors import UsageError
+from tileyard.base.ownership import find_stranger
 from tileyard.devices.locks import check_way, explaining, install_command, prepare_directory
 from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import keep_from_deciding
-from tileyard.drafts import draft_of
-from tileyard.errors import UsageError
-from tileyard.ownership import find_stranger
 from tileyard.processes.keeper.files import (
     FOLDERS,
     OPEN,

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.errors import UsageError
-from tileyard.model import Device
-from tileyard.ownership import find_stranger
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
+from tileyard.base.ownership import find_stranger
+from tileyard.base.settings import LOCK_DIR
 from tileyard.processes.keeper.files import (
     FOLDERS,
     close_all,
@@ -23,7 +24,6 @@ from tileyard.processes.keeper.files import (
 )
 from tileyard.processes.keeper.report import RefusedError
 from tileyard.processes.keeper_line import REFUSALS
-from tileyard.settings import LOCK_DIR
 
 
 def prepare_locks(device: Device) -> None:

@@ -4,7 +4,7 @@ import pwd
 import re
 from pathlib import Path
 
-from tileyard.model import Device
+from tileyard.base.model import Device
 
 NAME = re.compile(r"[a-z][a-z0-9_-]*:[A-Za-z0-9][A-Za-z0-9._-]*")
 PCI_ADDRESS = re.compile(

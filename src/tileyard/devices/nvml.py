@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar
 
+from tileyard.base.wording import install_extra
 from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.processes.keeper.watching import CANNOT_TELL
 from tileyard.processes.wire import Channel
-from tileyard.wording import install_extra
 
 WELL, SICK = 0, 1
 PATTERN = 0x5EED5EED

@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.devices.health import is_kept_away, probe_now, read_health
 from tileyard.devices.reprobing import LIFELINE, LOOKS_PER_INTERVAL, Job
-from tileyard.errors import UsageError
-from tileyard.model import Device
 
 
 async def look_after(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tileyard.model import Device, Record
+from tileyard.base.model import Device, Record
 from tileyard.processes.keeper.quarantine import find_quarantine
 
 if TYPE_CHECKING:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device, Record
+from tileyard.base.settings import LOCK_DIR, Settings
 from tileyard.devices.base import Found
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import physical_core
@@ -20,9 +23,6 @@ from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
 from tileyard.devices.queues import QueueState, survey_queues
 from tileyard.devices.registry import AUTO, find_accelerators, find_devices, parse_device
-from tileyard.errors import UsageError
-from tileyard.model import Device, Record
-from tileyard.settings import LOCK_DIR, Settings
 
 WINDOW_S = 0.5
 BUSY_SHARE = 0.5

@@ -5,9 +5,9 @@ from itertools import groupby
 
 import msgspec
 
+from tileyard.base.model import Device
 from tileyard.devices.foreign import QUEUE_KIND
 from tileyard.devices.names import index_of
-from tileyard.model import Device
 from tileyard.processes.keeper.worker import variables_of
 
 

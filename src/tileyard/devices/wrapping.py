@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tileyard.clock import Countdown
+from tileyard.base.clock import Countdown
 from tileyard.devices.reprobing import Reprobing
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tileyard.model import INFRASTRUCTURE, Keys, Outcome, Trial
+from tileyard.base.model import INFRASTRUCTURE, Keys, Outcome, Trial
 
 CaseT = TypeVar("CaseT")
 

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Batch, Device, Outcome
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
-from tileyard.errors import TileyardError
-from tileyard.model import Batch, Device, Outcome
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, RunBatch, RunEntry
 
 KIND = "slot"

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import msgspec
 
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import Outcome, Side
+from tileyard.base.wording import shorten_path
 from tileyard.engine.author_lanes import Lanes
-from tileyard.errors import WorkerLostError
 from tileyard.frontend.footprint import Footprint
-from tileyard.model import Outcome, Side
 from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.wording import shorten_path
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     Answered,

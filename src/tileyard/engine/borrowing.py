@@ -5,6 +5,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from tileyard.base.errors import UsageError
+from tileyard.base.events import (
+    CaseStarted,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
+)
+from tileyard.base.model import Batch, Case, Outcome
 from tileyard.devices.occupancy import read_occupancy
 from tileyard.engine.commands import (
     CaseFinished,
@@ -23,9 +32,6 @@ from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.preparation import run_entry
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.engine.yard import Yard
-from tileyard.errors import UsageError
-from tileyard.events import CaseStarted, DeviceAsked, DeviceAwaited, DeviceLeased, DeviceReleased
-from tileyard.model import Batch, Case, Outcome
 from tileyard.workers.protocol import CaseRan
 
 LINGER_S = 1.0

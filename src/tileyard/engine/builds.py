@@ -2,8 +2,8 @@
 
 from collections import deque
 
+from tileyard.base.model import BuildKey
 from tileyard.engine.commands import CasePrepared
-from tileyard.model import BuildKey
 
 _Build = tuple[tuple[str, str], BuildKey]
 

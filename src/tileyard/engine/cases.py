@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tileyard.base.model import Batch, Case
 from tileyard.engine.builds import BuildQueue
 from tileyard.engine.commands import (
     BatchesPlanned,
@@ -21,7 +22,6 @@ from tileyard.engine.commands import (
 )
 from tileyard.engine.ready import Ready, ReadyQueue
 from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Ground, Stage, ground_of
-from tileyard.model import Batch, Case
 
 MAX_RETRIES = 2
 """Number of further runs of a case that its device or host failed."""

@@ -1,6 +1,6 @@
 """The facts that the engine's state takes in, and the commands that it returns. Plain values; nothing here acts."""
 
-from tileyard.model import Batch, BuildKey, Outcome, Record
+from tileyard.base.model import Batch, BuildKey, Outcome, Record
 
 # ---- facts: what has happened ------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO
 
 from tileyard.artifacts.manifest import Build
-from tileyard.clock import Clock
-from tileyard.errors import WorkerLostError
-from tileyard.model import BuildKey, Device, Outcome, Side
+from tileyard.base.clock import Clock
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import BuildKey, Device, Outcome, Side
+from tileyard.base.settings import Settings
 from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.settings import Settings
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs
 from tileyard.workers.compiler_notices import PartBuilt, SharedBegan, SharedEnded

@@ -11,6 +11,10 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import assert_never
 
 from tileyard.artifacts.pins import hold
+from tileyard.base.errors import HOST_FAULTS, UsageError
+from tileyard.base.events import CasePlanned
+from tileyard.base.model import BuildKey, Outcome, Trial
+from tileyard.base.modes import make_folder
 from tileyard.engine.borrowing import Borrower
 from tileyard.engine.commands import (
     Acquire,
@@ -55,10 +59,6 @@ from tileyard.engine.source import CaseSource
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.errors import HOST_FAULTS, UsageError
-from tileyard.events import CasePlanned
-from tileyard.model import BuildKey, Outcome, Trial
-from tileyard.modes import make_folder
 
 AHEAD = 2
 """Batches planned ahead per compile worker and per device: the current one and the next one."""

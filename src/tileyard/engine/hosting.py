@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tileyard.errors import HomeError, TileyardError, UsageError, WorkerLostError
+from tileyard.base.errors import HomeError, TileyardError, UsageError, WorkerLostError
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import (

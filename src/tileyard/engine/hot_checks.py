@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Batch, Case, Device
 from tileyard.engine.hosting import StepHost
-from tileyard.errors import TileyardError
-from tileyard.model import Batch, Case, Device
 from tileyard.workers.command_protocol import CheckBatch
 from tileyard.workers.protocol import CaseRan, RunBatch, RunEntry
 

@@ -6,11 +6,11 @@ import msgspec
 
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import find_artifact, publish
+from tileyard.base.events import TargetsBuilt
+from tileyard.base.model import BuildKey, Case, Elaborated, Kernel, KernelWork
 from tileyard.engine.ledger import Progress
 from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Yard
-from tileyard.events import TargetsBuilt
-from tileyard.model import BuildKey, Case, Elaborated, Kernel, KernelWork
 from tileyard.targets.command.target import names_products
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import Outcome
 from tileyard.engine.handed_over import HandedOver
-from tileyard.errors import WorkerLostError
-from tileyard.model import Outcome
 from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand

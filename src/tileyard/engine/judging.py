@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from tileyard.base.model import CommandWork, Outcome
 from tileyard.engine.judge import JudgeProcess, conclude
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.yard import Yard
-from tileyard.model import CommandWork, Outcome
 from tileyard.workers.protocol import CaseToJudge, Failed, Judged
 
 

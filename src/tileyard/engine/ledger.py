@@ -11,14 +11,9 @@ import msgspec
 
 from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.artifacts.manifest import Build
-from tileyard.engine.alike import Alike
-from tileyard.engine.cases import MAX_RETRIES
-from tileyard.engine.programs import name_log
-from tileyard.engine.yard import Yard
-from tileyard.errors import HomeError
-from tileyard.events import CaseEnded
-from tileyard.measure.statistics import is_clearly_slower
-from tileyard.model import (
+from tileyard.base.errors import HomeError
+from tileyard.base.events import CaseEnded
+from tileyard.base.model import (
     WELL,
     Attempt,
     Batch,
@@ -32,6 +27,11 @@ from tileyard.model import (
     RunKey,
     Trial,
 )
+from tileyard.engine.alike import Alike
+from tileyard.engine.cases import MAX_RETRIES
+from tileyard.engine.programs import name_log
+from tileyard.engine.yard import Yard
+from tileyard.measure.statistics import is_clearly_slower
 from tileyard.workers.protocol import CaseRan, CommandRun, Golden
 from tileyard.workers.run_records import find_run
 

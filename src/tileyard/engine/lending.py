@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 MAX_STRIKES = 3
 """Number of failures in a row to give us a runner after which this run gives a device up, unless it

@@ -4,12 +4,12 @@ import msgspec
 
 from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
+from tileyard.base.model import Case, CommandWork, Elaborated, Kernel, Keys
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.joint_builds import programs_of
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation, own_build, require_host
 from tileyard.engine.yard import FindEntry, Yard
-from tileyard.model import Case, CommandWork, Elaborated, Kernel, Keys
 from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, TargetInfo
 
 

@@ -13,15 +13,9 @@ import msgspec
 
 from tileyard.artifacts.keys import build_key, canonical_json, digest_parts, run_key
 from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build
-from tileyard.engine.compilers import Builder, CompilePool, TellBuilt
-from tileyard.engine.joint_builds import JointBuilds, elaborated_of, program_key, programs_of
-from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
-from tileyard.engine.sync_checks import SyncChecks
-from tileyard.engine.yard import Yard
-from tileyard.errors import HOST_FAULTS, DamagedError, TileyardError, WorkerLostError
-from tileyard.events import BuildEnded, BuildStarted
-from tileyard.frontend.declare import PIPELINE
-from tileyard.model import (
+from tileyard.base.errors import HOST_FAULTS, DamagedError, TileyardError, WorkerLostError
+from tileyard.base.events import BuildEnded, BuildStarted
+from tileyard.base.model import (
     INFRASTRUCTURE,
     BuildKey,
     Case,
@@ -33,6 +27,12 @@ from tileyard.model import (
     Keys,
     Outcome,
 )
+from tileyard.engine.compilers import Builder, CompilePool, TellBuilt
+from tileyard.engine.joint_builds import JointBuilds, elaborated_of, program_key, programs_of
+from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
+from tileyard.engine.sync_checks import SyncChecks
+from tileyard.engine.yard import Yard
+from tileyard.frontend.declare import PIPELINE
 from tileyard.workers.handing_over import count_output_bytes
 from tileyard.workers.protocol import (
     BuildKernel,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import CommandWork, Step
+from tileyard.base.parts import BuildPart
 from tileyard.engine.proofs import StepGrounds
-from tileyard.errors import TileyardError
-from tileyard.model import CommandWork, Step
-from tileyard.parts import BuildPart
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand
 

@@ -15,6 +15,22 @@ import msgspec
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.base.errors import TileyardError, UsageError, WorkerLostError
+from tileyard.base.events import StepKind
+from tileyard.base.model import (
+    BuildKey,
+    Case,
+    CommandWork,
+    Digest,
+    Elaborated,
+    GoldenKey,
+    HotRun,
+    Kernel,
+    Outcome,
+    Step,
+    Trial,
+)
+from tileyard.base.parts import BuildPart
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.hot_checks import HotChecks
 from tileyard.engine.program_builds import ProgramBuilds
@@ -28,22 +44,6 @@ from tileyard.engine.proofs import (
     put_ground,
     uses_build,
 )
-from tileyard.errors import TileyardError, UsageError, WorkerLostError
-from tileyard.events import StepKind
-from tileyard.model import (
-    BuildKey,
-    Case,
-    CommandWork,
-    Digest,
-    Elaborated,
-    GoldenKey,
-    HotRun,
-    Kernel,
-    Outcome,
-    Step,
-    Trial,
-)
-from tileyard.parts import BuildPart
 from tileyard.processes.steps import describe_complaints
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand

@@ -10,11 +10,11 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.decoding import decode_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import BuildKey, CommandWork, Digest, GoldenKey, Step
+from tileyard.base.parts import WHOLE, GoldenPart
 from tileyard.engine.hosting import StepHost
-from tileyard.errors import TileyardError
-from tileyard.model import BuildKey, CommandWork, Digest, GoldenKey, Step
-from tileyard.parts import WHOLE, GoldenPart
 from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.command_protocol import DigestFiles, IdentifyStep, StepIdentified
 from tileyard.workers.file_digests import find_arguments

@@ -8,7 +8,7 @@ batch's fate (retry, blame, order) is decided by the engine and is the same for 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from tileyard.model import Batch, Case, Device, KernelWork, Outcome, Record
+from tileyard.base.model import Batch, Case, Device, KernelWork, Outcome, Record
 from tileyard.workers.protocol import CaseRan, RunEntry
 
 

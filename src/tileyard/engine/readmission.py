@@ -8,9 +8,9 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from tileyard.base.model import Device
 from tileyard.devices.reprobing import Reprobing
 from tileyard.engine.commands import Fact, Readmitted
-from tileyard.model import Device
 
 
 class Readmission:

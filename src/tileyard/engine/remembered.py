@@ -7,15 +7,15 @@ import msgspec
 
 from tileyard.artifacts.keys import digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import HOST_FAULTS, HomeError
+from tileyard.base.model import Digest, Record
 from tileyard.engine.authors import TracedAuthor
-from tileyard.errors import HOST_FAULTS, HomeError
 from tileyard.frontend.footprint import (
     Footprint,
     describe_surroundings,
     identify_file,
     is_current,
 )
-from tileyard.model import Digest, Record
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     AuthorReply,

@@ -5,7 +5,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from tileyard.modes import make_folder, open_file
+from tileyard.base.modes import make_folder, open_file
 
 GENERAL = "logs/runner.log"
 """The log for output that belongs to no case."""

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.clock import Clock
+from tileyard.base.clock import Clock
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import Batch, BuildKey, Device, Outcome
+from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
 from tileyard.engine.runner_output import GENERAL, RunnerOutput
-from tileyard.errors import WorkerLostError
-from tileyard.model import Batch, BuildKey, Device, Outcome
 from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import SUSPECT, judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
-from tileyard.settings import Settings
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     BatchRan,

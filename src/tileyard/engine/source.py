@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from tileyard.model import Batch, Trial
+from tileyard.base.model import Batch, Trial
 
 
 class CaseSource(Protocol):

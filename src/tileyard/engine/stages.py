@@ -2,8 +2,8 @@
 
 import enum
 
+from tileyard.base.model import Case, Record
 from tileyard.engine.lending import DeviceSite
-from tileyard.model import Case, Record
 
 
 class Stage(enum.Enum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import assert_never
 
+from tileyard.base.model import Outcome
 from tileyard.engine.cases import PlannedCases
 from tileyard.engine.commands import (
     Acquire,
@@ -50,7 +51,6 @@ from tileyard.engine.lending import Borrowing, Lease, Lending
 from tileyard.engine.ready import Ready
 from tileyard.engine.stages import Site, Stage
 from tileyard.engine.unjudged import Unjudged
-from tileyard.model import Outcome
 
 RUN_S = 0.25
 """Seconds of work that are handed to a device together, but at most half of

@@ -4,11 +4,11 @@ import asyncio
 from collections import defaultdict
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.draws import USUAL_DRAW
+from tileyard.base.draws import USUAL_DRAW
+from tileyard.base.model import INFRASTRUCTURE, Case, KernelWork, Outcome
+from tileyard.base.wording import count_of, name_line
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.model import INFRASTRUCTURE, Case, KernelWork, Outcome
-from tileyard.wording import count_of, name_line
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import HomeError
+from tileyard.base.events import Event, Note, describe_note
+from tileyard.base.model import Case, Device, Elaborated, SourceLine, Trial
+from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
-from tileyard.errors import HomeError
-from tileyard.events import Event, Note, describe_note
-from tileyard.model import Case, Device, Elaborated, SourceLine, Trial
-from tileyard.modes import make_folder, open_file
 from tileyard.workers.protocol import RunEntry
 
 if TYPE_CHECKING:  # code that runs on a device has no store, and need not import it

@@ -17,7 +17,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.errors import TileyardError, UsageError, UserCodeError
+from tileyard.base.errors import TileyardError, UsageError, UserCodeError
+from tileyard.base.wording import name_line
 from tileyard.frontend.footprint import SITE_FOLDERS
 from tileyard.frontend.refusals import (
     explain_assertion,
@@ -26,7 +27,6 @@ from tileyard.frontend.refusals import (
     is_compilers,
     quote_line,
 )
-from tileyard.wording import name_line
 
 PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
 """The language version that bytecode is for."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilelang import tvm
 
+from tileyard.base.model import Diagnostic, Value
 from tileyard.frontend.accesses import WRITES
 from tileyard.frontend.rewrites import without_negative_indices
 from tileyard.frontend.scope import Scope, key_of
@@ -26,7 +27,6 @@ from tileyard.frontend.tir_queries import (
     nodes_of,
 )
 from tileyard.ir.syntax import describe_outside
-from tileyard.model import Diagnostic, Value
 
 MOST_POINTS = 64
 """Most combinations of first and last iterations at which an access is looked at."""

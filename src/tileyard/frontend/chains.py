@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.base.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.base.model import Value
+from tileyard.base.wording import count_of, show_value
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.bounds import require_inside
 from tileyard.frontend.declare import user_function
@@ -34,8 +36,6 @@ from tileyard.frontend.tilelang import MadeKernel, make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, Program, Tensor, Var
-from tileyard.model import Value
-from tileyard.wording import count_of, show_value
 
 
 class ChainError(UsageError, ValueError, code="chain"):

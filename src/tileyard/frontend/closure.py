@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tileyard.base.model import Digest
 from tileyard.frontend.blame import (
     PYTHON,
     defining_module,
@@ -32,7 +33,6 @@ from tileyard.frontend.blame import (
     own_name,
 )
 from tileyard.frontend.recipes import is_instance_of
-from tileyard.model import Digest
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.EllipsisType)
 _CONTAINERS = (tuple, list, dict, set, frozenset, types.MappingProxyType)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from tileyard.errors import UsageError
-from tileyard.model import Record, TimingPolicy, Tolerance, Value
-from tileyard.wording import show_value
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record, TimingPolicy, Tolerance, Value
+from tileyard.base.wording import show_value
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from tileyard.errors import KernelFileError, UsageError, UserCodeError
+from tileyard.base.errors import KernelFileError, UsageError, UserCodeError
+from tileyard.base.wording import install_extra, show_value
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.declare import user_function
 from tileyard.frontend.found import Found
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.recipes import read_recipe
-from tileyard.wording import install_extra, show_value
 
 _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 

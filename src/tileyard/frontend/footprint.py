@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.model import Record
-from tileyard.ownership import find_stranger
+from tileyard.base.model import Record
+from tileyard.base.ownership import find_stranger
 
 SITE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """Names of folders that hold installed packages."""

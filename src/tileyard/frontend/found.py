@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import (
+from tileyard.base.errors import (
     InvalidProgramError,
     RejectedError,
     UnsupportedError,
     UsageError,
     UserCodeError,
 )
+from tileyard.base.model import TensorSpec, Value
+from tileyard.base.rules import Rule
+from tileyard.base.wording import count_of, name_line
 from tileyard.frontend.blame import blame_user, call_by_name, find_place, parameters_of
 from tileyard.frontend.declare import KernelInfo
 from tileyard.frontend.no_device import assume_target
@@ -35,9 +38,6 @@ from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.printer import print_program
 from tileyard.ir.specs import scalar_params
-from tileyard.model import TensorSpec, Value
-from tileyard.rules import Rule
-from tileyard.wording import count_of, name_line
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tir_queries import is_zero

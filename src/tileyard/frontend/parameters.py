@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Value
+from tileyard.base.wording import show_value
 from tileyard.frontend.declare import PIPELINE
 from tileyard.frontend.recipes import Recipe, is_instance_of, kinds_of, named_parameters
 from tileyard.ir.dtypes import DTYPES
-from tileyard.model import Value
-from tileyard.wording import show_value
 
 _PLAIN = (bool, int, float, str)
 _KIND_NAMES = {bool: "bool (true or false)", int: "int", float: "float", str: "str"}

@@ -17,7 +17,8 @@ from tilelang.engine.semantic_check import PreLowerSemanticCheck
 from tilelang.transform.pass_config import normalize_pass_configs
 from tvm.ir.instrument import PassInstrument
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Value
 from tileyard.frontend.targets import has_threads
 from tileyard.frontend.tir_queries import (
     THREAD_BINDING,
@@ -28,7 +29,6 @@ from tileyard.frontend.tir_queries import (
     call_name,
     is_one,
 )
-from tileyard.model import Value
 
 FIRST_LEFT_OUT = "tl.LayoutInference"
 """TileLang's first pass that is not run: it and those after it turn tile operations into code for threads."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tileyard.base.model import Record
 from tileyard.frontend.footprint import (
     OWN,
     counts,
@@ -18,7 +19,6 @@ from tileyard.frontend.footprint import (
     identify_file,
     variables_named_in,
 )
-from tileyard.model import Record
 
 _TICK_NS = 20_000_000
 """By at most this a file's time of change is behind the clock."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tileyard.base.model import TimingPolicy, Tolerance, Value
 from tileyard.frontend.declare import KernelDeclaration, SpaceSource, user_function
 from tileyard.frontend.runtime_names import RuntimeNames, find_runtime_names
-from tileyard.model import TimingPolicy, Tolerance, Value
 
 _KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
 _KINDS |= {"bool": bool, "int": int, "float": float, "str": str}

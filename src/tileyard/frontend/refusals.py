@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Mapping
 
-from tileyard.wording import show_value
+from tileyard.base.wording import show_value
 
 WORDS_LENGTH = 160
 """Most characters of the compiler's own words."""

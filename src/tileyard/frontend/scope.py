@@ -16,13 +16,13 @@ import tilelang
 from tilelang import ir as tl_ir
 from tilelang import tvm
 
-from tileyard.errors import UnsupportedError, UserCodeError
+from tileyard.base.errors import UnsupportedError, UserCodeError
+from tileyard.base.model import Diagnostic, SourceLine
+from tileyard.base.wording import name_line
 from tileyard.frontend.no_device import CALLED_AT
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Const, Expr, Stmt, Var
 from tileyard.ir.verify_exprs import without_ones
-from tileyard.model import Diagnostic, SourceLine
-from tileyard.wording import name_line
 
 
 class Names:

@@ -5,6 +5,7 @@ One module because there is one rule for each class of TIR statement, and they c
 
 from typing import Any
 
+from tileyard.base.model import SourceLine
 from tileyard.frontend.carried import CARRIED, find_carried, find_summed
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
@@ -64,7 +65,6 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.walk import walk, walk_expr
-from tileyard.model import SourceLine
 
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
 _LAUNCH = "tilelang_root"

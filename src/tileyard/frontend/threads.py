@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tilelang import tvm
 
+from tileyard.base.model import SourceLine
 from tileyard.frontend.accesses import find_barriers
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
@@ -32,7 +33,6 @@ from tileyard.ir.nodes import (
     Sync,
 )
 from tileyard.ir.walk import buffer_effects
-from tileyard.model import SourceLine
 
 ThreadSet = frozenset[int]
 

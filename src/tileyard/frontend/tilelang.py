@@ -15,7 +15,9 @@ import msgspec
 from tilelang import tvm
 
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.errors import InvalidProgramError, OutsideTileError, UnsupportedError, UsageError
+from tileyard.base.errors import InvalidProgramError, OutsideTileError, UnsupportedError, UsageError
+from tileyard.base.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
+from tileyard.base.rules import Rule
 from tileyard.frontend.accesses import READS, WRITES, accesses_of
 from tileyard.frontend.bounds import find_wrapped
 from tileyard.frontend.divisors import guard_divisors
@@ -30,9 +32,7 @@ from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tenso
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, buffer_effects, number_statements
-from tileyard.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
 from tileyard.passes.settle import settle
-from tileyard.rules import Rule
 
 NO_THREAD_SYNC = "tl.disable_thread_storage_sync"
 """The option that stops TileLang from putting barriers between statements."""

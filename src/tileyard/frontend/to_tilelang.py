@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import Record, SourceLine, Value
 from tileyard.frontend import tilelang_exprs as spell
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import (
@@ -49,7 +50,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.rewrite import Names
 from tileyard.ir.specs import tensors
 from tileyard.ir.walk import number_statements
-from tileyard.model import Record, SourceLine, Value
 
 _PAD = "    "
 _ISSUED = "annotations={{{}: 1}}"

@@ -12,7 +12,8 @@ from tilelang import ir as tl_ir
 from tilelang import tvm
 
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import Record, SourceLine, Value
 from tileyard.frontend import tilelang_exprs as spell
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.no_device import assume_target
@@ -25,7 +26,6 @@ from tileyard.ir.nodes import Expr, For, Load, Program, Region, Stmt, Tensor, Va
 from tileyard.ir.printer import print_program, print_statement
 from tileyard.ir.rewrite import with_bodies
 from tileyard.ir.walk import bodies, replace_parts, walk
-from tileyard.model import Record, SourceLine, Value
 from tileyard.passes.pipeline import run_pipeline
 
 NO_ROLES = "tl.disable_warp_specialized"

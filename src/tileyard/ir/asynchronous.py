@@ -15,7 +15,8 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from tileyard.errors import KernelFault, OutOfBoundsFault
+from tileyard.base.errors import KernelFault, OutOfBoundsFault
+from tileyard.base.model import Value
 from tileyard.ir.clocks import READ_ONLY, WHOLE, Moment, Places, View
 from tileyard.ir.fences import find_fences
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
@@ -47,7 +48,6 @@ from tileyard.ir.tiles import Array, Memory
 from tileyard.ir.tiles import copy as copy_box
 from tileyard.ir.tiles import gemm as multiply
 from tileyard.ir.walk import bodies, operands, walk
-from tileyard.model import Value
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

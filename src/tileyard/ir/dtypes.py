@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 
 try:
     import ml_dtypes

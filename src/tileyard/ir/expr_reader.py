@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import msgspec
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Region, Var

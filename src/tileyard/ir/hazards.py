@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from tileyard.errors import OutOfBoundsFault
+from tileyard.base.errors import OutOfBoundsFault
+from tileyard.base.model import Value
 from tileyard.ir.asynchronous import AsynchronousRun, Barrier, Groups, Operation
 from tileyard.ir.clocks import (
     READ_ONLY,
@@ -47,7 +48,6 @@ from tileyard.ir.specs import tensors
 from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import walk
-from tileyard.model import Value
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@ from typing import assert_never
 
 import numpy as np
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
+from tileyard.base.model import Value
+from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
 from tileyard.ir.nodes import (
     Arrive,
@@ -59,8 +61,6 @@ from tileyard.ir.specs import (
 )
 from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
 from tileyard.ir.walk import operands
-from tileyard.model import Value
-from tileyard.wording import count_of
 
 
 def interpret(

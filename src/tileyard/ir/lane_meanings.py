@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.meanings import MEANINGS
 from tileyard.ir.nodes import AtomicKind

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
+from tileyard.base.model import Value
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.interpret import Blocked, Run
 from tileyard.ir.lane_conflicts import (
@@ -31,7 +32,6 @@ from tileyard.ir.meanings import cut_tensor_float
 from tileyard.ir.nodes import Atomic, Const, Expr, For, If, Let, Load, Program, Stmt, Store
 from tileyard.ir.specs import Evaluator, convert_scalar
 from tileyard.ir.tiles import Memory
-from tileyard.model import Value
 
 Literals = dict[int, tuple[Const, np.generic]]
 Tick = Callable[[], None]

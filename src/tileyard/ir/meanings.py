@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
 from tileyard.ir.dtypes import TENSOR_FLOAT, DType, find_dtype, name_of
 
 Array = NDArray[np.generic]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import (

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.expr_reader import (
     SCOPES,

@@ -11,7 +11,9 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from tileyard.errors import BindError, KernelFault, UsageError
+from tileyard.base.errors import BindError, KernelFault, UsageError
+from tileyard.base.model import TensorSpec, Value
+from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float
 from tileyard.ir.meanings import MEANINGS, convert_one
 from tileyard.ir.nodes import (
@@ -44,8 +46,6 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.walk import walk, walk_expr
-from tileyard.model import TensorSpec, Value
-from tileyard.wording import count_of
 
 LoadElement = Callable[[str, tuple[int, ...]], np.generic]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import KernelFault, OutOfBoundsFault
+from tileyard.base.errors import KernelFault, OutOfBoundsFault
 from tileyard.ir.clocks import Places
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of, sparse_group
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float

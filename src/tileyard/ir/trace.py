@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from tileyard.base.model import Value
 from tileyard.ir.asynchronous import Operation
 from tileyard.ir.clocks import Moment, Places
 from tileyard.ir.hazard_kinds import HazardKind
@@ -28,7 +29,6 @@ from tileyard.ir.nodes import (
     WaitGroup,
 )
 from tileyard.ir.tiles import Array
-from tileyard.model import Value
 
 LENGTH = 200
 """Number of steps kept."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
-from tileyard.errors import InvalidProgramError, OutsideTileError
+from tileyard.base.errors import InvalidProgramError, OutsideTileError
 from tileyard.ir import verify_exprs as check
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tileyard.errors import BindError, OutputFileError
+from tileyard.base.errors import BindError, OutputFileError
+from tileyard.base.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.ir.dtypes import find_dtype, name_of
 from tileyard.measure.floors import CHUNK, Doubles, Floor, find_floor
-from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
 
 TOLERANCES = {

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tileyard.base.model import Tolerance
 from tileyard.ir.dtypes import find_dtype, limits_of, name_of
-from tileyard.model import Tolerance
 from tileyard.targets.base import Array
 
 Doubles = NDArray[np.float64]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.draws import USUAL_DRAW, Draw, EdgeValues
+from tileyard.base.draws import USUAL_DRAW, Draw, EdgeValues
+from tileyard.base.model import Digest, TensorSpec
 from tileyard.ir.dtypes import DType, find_dtype, limits_of
-from tileyard.model import Digest, TensorSpec
 from tileyard.targets.base import Array
 
 RECIPE = "1"

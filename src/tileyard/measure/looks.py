@@ -13,7 +13,7 @@ from typing import Final
 
 from scipy.special import stdtrit
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 LOOKS: Final = (4, 6, 8, 11, 15, 20, 27, 36, 48, 64)
 """Numbers of values at which the interval is checked: early, for a clear difference, and rarely later."""

@@ -16,8 +16,8 @@ import numpy as np
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
+from tileyard.base.model import Record
 from tileyard.measure.statistics import MedianInterval, median_interval
-from tileyard.model import Record
 from tileyard.targets.base import Launch
 
 FEWEST_ROUNDS = 8

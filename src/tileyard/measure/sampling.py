@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tileyard.base.model import Measurement, TimingPolicy
 from tileyard.measure.statistics import (
     fewest_samples,
     is_clearly_above,
@@ -16,7 +17,6 @@ from tileyard.measure.statistics import (
     is_steady,
     median_interval,
 )
-from tileyard.model import Measurement, TimingPolicy
 from tileyard.targets.base import Launch
 
 _MOST_LAUNCHES = 1_000_000

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tileyard.model import Measurement, Record
+from tileyard.base.model import Measurement, Record
 
 
 class MedianInterval(Record):

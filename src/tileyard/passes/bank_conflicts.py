@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.lane_values import Frame, LaneEvaluator
 from tileyard.ir.nodes import (

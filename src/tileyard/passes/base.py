@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Program
-from tileyard.model import Record
 
 
 class Note(Record):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Buffer, Copy, Expr, Gemm, Program, Roles, SparseGemm, Stmt
 from tileyard.ir.walk import walk
-from tileyard.model import Record
 from tileyard.passes.cp_async import why_not_cp_async
 from tileyard.passes.matrix_units import why_not_mma, why_not_wgmma
 from tileyard.passes.storage import Storage

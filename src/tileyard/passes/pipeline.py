@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Diagnostic, Record, SourceLine
 from tileyard.ir.nodes import Program
-from tileyard.model import Diagnostic, Record, SourceLine
 from tileyard.passes.annotate_instructions import AnnotateInstructions
 from tileyard.passes.base import Note, Pass
 from tileyard.passes.find_copies import FindCopies

@@ -14,9 +14,9 @@ from typing import get_type_hints
 
 import msgspec
 
-from tileyard.decoding import decode_toml
-from tileyard.errors import UsageError
-from tileyard.model import Record
+from tileyard.base.decoding import decode_toml
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
 from tileyard.passes.base import Pass
 from tileyard.passes.instructions import ARCHITECTURES
 from tileyard.passes.pipeline import FOLLOWS, PASSES

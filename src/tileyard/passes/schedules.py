@@ -5,9 +5,9 @@ A planned loop still does one iteration after another. ``stage`` is the number o
 the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
 """
 
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Copy, For, Issue, Let, Stmt, Var, WaitGroup
 from tileyard.ir.walk import buffer_effects, expressions, walk, walk_expr
-from tileyard.model import Record
 
 
 class Scheduled(Record):

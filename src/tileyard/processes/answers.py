@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.processes.steps import Printed, StepOrder, describe_kind, find_telling, insist_on
 
 LIMIT_S = 120.0

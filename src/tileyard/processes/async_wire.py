@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from types import UnionType
 from typing import Any, Self, TypeVar, overload
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 from tileyard.processes.wire import READ_BYTES, Inbox, claim_channel, encode_frame
 
 T = TypeVar("T")

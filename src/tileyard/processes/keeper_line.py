@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tileyard.errors import NestedLeaseError, SickDeviceError, WorkerStartError
-from tileyard.model import Device, Record
+from tileyard.base.errors import NestedLeaseError, SickDeviceError, WorkerStartError
+from tileyard.base.model import Device, Record
 from tileyard.processes import keeper
 from tileyard.processes.records import LeaseRequest
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tileyard.clock import Countdown
+from tileyard.base.clock import Countdown
 
 
 class Limit:

@@ -3,7 +3,7 @@
 import signal
 from typing import Final
 
-from tileyard.model import Outcome, Record
+from tileyard.base.model import Outcome, Record
 from tileyard.processes.records import Ended
 
 MEMORY_SIGNS: Final = (

@@ -2,7 +2,7 @@
 
 import enum
 
-from tileyard.model import Device, Record
+from tileyard.base.model import Device, Record
 
 
 class LeaseRequest(Record):

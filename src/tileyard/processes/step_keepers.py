@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from tileyard.clock import Countdown
-from tileyard.errors import WorkerStartError
+from tileyard.base.clock import Countdown
+from tileyard.base.errors import WorkerStartError
 from tileyard.processes.keeper.tree import kill_marked, signal_child
 from tileyard.processes.keeper_line import PYTHON, START, Report, keeper_argv
 

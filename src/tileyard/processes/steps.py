@@ -20,14 +20,14 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from tileyard.clock import Countdown
-from tileyard.errors import HomeError, WorkerStartError
-from tileyard.model import Record
-from tileyard.modes import make_folder, open_file
+from tileyard.base.clock import Countdown
+from tileyard.base.errors import HomeError, WorkerStartError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, open_file
+from tileyard.base.wording import count_of
 from tileyard.processes.keeper_line import Report
 from tileyard.processes.outcomes import describe_signal
 from tileyard.processes.step_keepers import StepKeeper, start_step
-from tileyard.wording import count_of
 
 ATTEMPTS: Final = 3
 """Number of runs of a program whose keeper is killed: by the program itself, if that happens each time."""

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO, Final, NoReturn, Self, TypeVar, overload
 
 import msgspec
 
-from tileyard.clock import Countdown
-from tileyard.errors import KeeperLostError, WireError, WorkerLostError, WorkerStartError
-from tileyard.model import Record
-from tileyard.modes import make_folder, open_file
+from tileyard.base.clock import Countdown
+from tileyard.base.errors import KeeperLostError, WireError, WorkerLostError, WorkerStartError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import is_stopped, kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv

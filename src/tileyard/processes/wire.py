@@ -15,8 +15,8 @@ from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
-from tileyard.errors import WireError
-from tileyard.model import Record
+from tileyard.base.errors import WireError
+from tileyard.base.model import Record
 
 CHANNEL_VARIABLE: Final = "TILEYARD_CHANNEL"
 MAX_MESSAGE_BYTES: Final = 64 << 20

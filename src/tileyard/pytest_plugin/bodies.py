@@ -23,11 +23,11 @@ from typing import Any
 
 import msgspec
 
-from tileyard.errors import TileyardError
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.frontend.blame import blame_user, is_users
 from tileyard.frontend.no_device import assume_target
 from tileyard.ir.text import print_program
-from tileyard.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.pytest_plugin.records import BodyStep, StepResult
 from tileyard.pytest_plugin.tilelang_jit import (
     Reading,

@@ -4,15 +4,15 @@ import os
 
 import pytest
 
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue, refuse_nesting
 from tileyard.devices.names import class_of
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.engine.foreign_queue.slots import require_tools
-from tileyard.errors import UsageError
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.options import PluginOptions, is_distributed
 from tileyard.pytest_plugin.separating import DEVICE
-from tileyard.settings import Settings
 from tileyard.targets.registry import find_needs
 
 

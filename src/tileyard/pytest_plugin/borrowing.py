@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import pytest
 
+from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ForeignQueue
-from tileyard.model import Outcome
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDevice
 from tileyard.pytest_plugin.far_records import (

@@ -18,10 +18,10 @@ import msgspec
 
 from tileyard.artifacts.kept_folders import KeptFolder, open_kept
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import TileyardError, UsageError
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.model import Outcome
+from tileyard.base.modes import make_folder, write_file
 from tileyard.frontend.blame import call_by_name
-from tileyard.model import Outcome
-from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin.copies import Copies, describe_death, quote_output
 from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to, yield_cores
 from tileyard.pytest_plugin.identifying import (

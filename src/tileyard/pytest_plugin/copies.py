@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to
 from tileyard.pytest_plugin.records import Answered
 from tileyard.workers.protocol import Failed

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import TileyardError, UsageError
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.model import Value
+from tileyard.base.wording import find_similar
 from tileyard.frontend.blame import blame_user, call_by_name, parameters_of
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.declare import user_function
@@ -15,11 +17,9 @@ from tileyard.frontend.discover import find_declared
 from tileyard.frontend.found import Found
 from tileyard.frontend.parameters import to_plain
 from tileyard.frontend.recipes import read_recipe
-from tileyard.model import Value
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
 from tileyard.pytest_plugin.records import BodyStep, Declared, FunctionStep, KernelStep, Step
-from tileyard.requests.durations import parse_duration_s
-from tileyard.wording import find_similar
+from tileyard.show.durations import parse_duration_s
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 HOOK = "pytest_tileyard_compile_steps"

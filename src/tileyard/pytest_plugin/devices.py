@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import ParamSpec, TypeVar, overload
 
+from tileyard.base.errors import NestedLeaseError, UsageError
+from tileyard.base.model import Device, Record
 from tileyard.devices.classes import find_class
 from tileyard.devices.holding import HeldLease
-from tileyard.errors import NestedLeaseError, UsageError
-from tileyard.model import Device, Record
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.lanes import SPARED
 from tileyard.pytest_plugin.records import (

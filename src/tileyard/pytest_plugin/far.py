@@ -18,12 +18,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Device, Outcome, Record
+from tileyard.base.modes import open_file
+from tileyard.base.settings import Settings, read_settings
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.health import find_fault, run_apart
 from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
-from tileyard.errors import TileyardError
-from tileyard.model import Device, Outcome, Record
-from tileyard.modes import open_file
 from tileyard.processes.answers import find_set
 from tileyard.pytest_plugin.active import FAR_SITE, Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
@@ -48,7 +49,6 @@ from tileyard.pytest_plugin.records import (
     Warned,
 )
 from tileyard.pytest_plugin.running import Inside, RunningTest
-from tileyard.settings import Settings, read_settings
 from tileyard.workers.task_lines import (
     INFRASTRUCTURE_CODE,
     CaseResult,

@@ -19,8 +19,8 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
-from tileyard.model import Outcome
-from tileyard.modes import make_folder, open_file
+from tileyard.base.model import Outcome
+from tileyard.base.modes import make_folder, open_file
 from tileyard.pytest_plugin.devices import refuse_count
 from tileyard.pytest_plugin.far_records import (
     FarCall,

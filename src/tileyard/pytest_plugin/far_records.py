@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tileyard.artifacts.keys import digest_bytes
-from tileyard.errors import DamagedError
-from tileyard.model import Outcome, Record
-from tileyard.modes import write_file
+from tileyard.base.errors import DamagedError
+from tileyard.base.model import Outcome, Record
+from tileyard.base.modes import write_file
 from tileyard.pytest_plugin.records import Left, StepResult
 from tileyard.workers.task_lines import Submitted
 

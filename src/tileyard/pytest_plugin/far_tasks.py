@@ -20,15 +20,15 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.keys import digest_bytes
+from tileyard.base.errors import UsageError, WorkerLostError
+from tileyard.base.model import Outcome
+from tileyard.base.modes import make_folder, write_file
 from tileyard.devices.declared import is_masked
 from tileyard.devices.foreign import ForeignQueue, refuse_several
 from tileyard.devices.names import class_of
 from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
-from tileyard.errors import UsageError, WorkerLostError
-from tileyard.model import Outcome
-from tileyard.modes import make_folder, write_file
 from tileyard.pytest_plugin import far_start
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, lines_of

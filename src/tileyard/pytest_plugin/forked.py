@@ -24,9 +24,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from tileyard.clock import NAP_S, Countdown
-from tileyard.model import Record
-from tileyard.modes import make_folder, open_file
+from tileyard.base.clock import NAP_S, Countdown
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, open_file
 from tileyard.processes.core_waits import CoreWaits
 from tileyard.processes.outcomes import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane

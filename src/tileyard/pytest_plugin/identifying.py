@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.decoding import decode_json
-from tileyard.errors import TileyardError
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Digest, Record, Step
 from tileyard.frontend.closure import examine
 from tileyard.frontend.footprint import HEARD_VARIABLES
-from tileyard.model import Digest, Record, Step
 from tileyard.pytest_plugin.records import Declared, FunctionStep
 from tileyard.targets.command.given import give
 from tileyard.workers.file_digests import FileDigests, find_files

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from tileyard.clock import Countdown
+from tileyard.base.clock import Countdown
 from tileyard.processes.keeper.tree import descendants_of, libc, read_process, signal_child
 
 FAILED: Final = 70

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 import pytest
 
-from tileyard.errors import UsageError
-from tileyard.model import Record
-from tileyard.requests.durations import parse_duration_s
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
+from tileyard.base.settings import Settings
 from tileyard.service.choosing import settle_target
-from tileyard.settings import Settings
+from tileyard.show.durations import parse_duration_s
 from tileyard.targets.registry import DEFAULT_TARGET
 
 DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"

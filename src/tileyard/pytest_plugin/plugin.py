@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Device
+from tileyard.base.modes import make_folder, open_file
+from tileyard.base.settings import Settings, read_settings
+from tileyard.base.wording import count_of
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
-from tileyard.errors import TileyardError
-from tileyard.model import Device
-from tileyard.modes import make_folder, open_file
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.borrowers import borrows, choose_queue
 from tileyard.pytest_plugin.borrowing import Borrowing
@@ -43,13 +45,11 @@ from tileyard.pytest_plugin.recording import (
 from tileyard.pytest_plugin.records import Step
 from tileyard.pytest_plugin.rehearsing import AHEAD, run_ahead
 from tileyard.pytest_plugin.running import Runner
-from tileyard.report.suite_files import require_writable
 from tileyard.service.choosing import choose_devices
 from tileyard.service.naming import claim_run_name
-from tileyard.settings import Settings, read_settings
 from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
-from tileyard.wording import count_of
+from tileyard.verbs.test.view.files import require_writable
 
 SHARED = "tileyard"
 """The key of the data that pytest-xdist's controller sends its processes."""

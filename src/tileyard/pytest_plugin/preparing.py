@@ -22,17 +22,18 @@ import pytest
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.sync_checks import LIMIT_S, describe_first
-from tileyard.engine.yard import Workplace
-from tileyard.errors import (
+from tileyard.base.errors import (
     InvalidProgramError,
     TileyardError,
     UnsupportedError,
     UserCodeError,
 )
-from tileyard.events import BuildStarted, Event, RunStarted
-from tileyard.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
-from tileyard.modes import make_folder, open_file, write_file
+from tileyard.base.events import BuildStarted, Event, RunStarted
+from tileyard.base.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
+from tileyard.base.modes import make_folder, open_file, write_file
+from tileyard.base.settings import Settings
+from tileyard.engine.sync_checks import LIMIT_S, describe_first
+from tileyard.engine.yard import Workplace
 from tileyard.pytest_plugin.bodies import Ready, lower, read_body
 from tileyard.pytest_plugin.calling import Calling
 from tileyard.pytest_plugin.copies import Copies
@@ -48,9 +49,8 @@ from tileyard.pytest_plugin.tilelang_jit import Reading
 from tileyard.service.bench import Bench, carry_out
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import Verb
-from tileyard.settings import Settings
 from tileyard.targets.registry import make_target
-from tileyard.tuning.sweep import Sweep
+from tileyard.verbs.tune.plan.sweep import Sweep
 from tileyard.workers.author import Author
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import (

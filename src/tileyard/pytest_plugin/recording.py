@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from _pytest.terminal import TerminalReporter
 
-from tileyard.cli.guarding import escape
-from tileyard.errors import HomeError, UsageError
-from tileyard.events import CaseEnded, RunEnded, RunStarted, StopReason
-from tileyard.model import INFRASTRUCTURE, WELL, Outcome, Trial
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.events import CaseEnded, RunEnded, RunStarted, StopReason
+from tileyard.base.model import INFRASTRUCTURE, WELL, Outcome, Trial
+from tileyard.base.wording import count_of
 from tileyard.pytest_plugin.records import (
     FACTS,
     INTERRUPTED,
@@ -29,11 +29,11 @@ from tileyard.pytest_plugin.records import (
     TestEntry,
     TestFacts,
 )
-from tileyard.report.suite_files import write_atomically
-from tileyard.report.words import clean_line
+from tileyard.show.guarding import escape
+from tileyard.show.words import clean_line
 from tileyard.store.base import Store
 from tileyard.store.events import EventLog, run_file
-from tileyard.wording import count_of
+from tileyard.verbs.test.view.files import write_atomically
 
 TARGET = "pytest"
 """The target of the trials of tests."""

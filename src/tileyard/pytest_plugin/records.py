@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tileyard.base.model import BuildKey, Outcome, Record, Value
+from tileyard.base.rules import Rule
 from tileyard.frontend.found import Found
-from tileyard.model import BuildKey, Outcome, Record, Value
-from tileyard.rules import Rule
 
 
 @dataclass(frozen=True, kw_only=True)

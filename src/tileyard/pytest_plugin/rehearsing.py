@@ -18,8 +18,8 @@ from _pytest.runner import runtestprotocol
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import BuildKey, Outcome, Record
 from tileyard.frontend.no_device import on_import
-from tileyard.model import BuildKey, Outcome, Record
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.forked import (

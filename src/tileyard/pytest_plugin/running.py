@@ -18,11 +18,11 @@ import msgspec
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tileyard.cli.guarding import escape
+from tileyard.base.errors import NestedLeaseError, WorkerStartError
+from tileyard.base.model import INFRASTRUCTURE, Outcome, Record
+from tileyard.base.wording import shorten_path
 from tileyard.devices.holding import QueueTimeoutError
-from tileyard.errors import NestedLeaseError, WorkerStartError
 from tileyard.frontend.blame import is_users
-from tileyard.model import INFRASTRUCTURE, Outcome, Record
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDeathError
 from tileyard.pytest_plugin.forked import (
@@ -52,7 +52,7 @@ from tileyard.pytest_plugin.records import (
 )
 from tileyard.pytest_plugin.taking_over import take_place
 from tileyard.pytest_plugin.watching import watch_compiles, watch_uses
-from tileyard.wording import shorten_path
+from tileyard.show.guarding import escape
 
 # ---- in a test's own process --------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.modes import open_file
+from tileyard.base.modes import open_file
 from tileyard.pytest_plugin.forked import out_log
 
 

@@ -7,7 +7,7 @@ candidate fails in the same way. The order of candidates depends only on the Pro
 from collections.abc import Callable
 from contextlib import suppress
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.nodes import Const, Expr, For, Gemm, Program, Reduce, SparseGemm
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import expressions, walk, walk_expr

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
+from tileyard.base.model import Value
 from tileyard.ir.nodes import (
     Buffer,
     Const,
@@ -24,7 +25,6 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.walk import expressions, number_statements, own_effects, walk, walk_expr
-from tileyard.model import Value
 from tileyard.reduce.edits import (
     Search,
     all_buffers,

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
+from tileyard.base.clock import Clock
+from tileyard.base.errors import blame_host
+from tileyard.base.model import Device, Side
+from tileyard.base.settings import Settings
 from tileyard.engine.author_lanes import AuthorLanes, Lanes
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.remembered import RememberedAuthor
-from tileyard.errors import blame_host
-from tileyard.model import Device, Side
 from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
-from tileyard.settings import Settings
 from tileyard.targets.registry import BUILT_IN, make_target
 
 if TYPE_CHECKING:

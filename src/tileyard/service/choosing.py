@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.together import join_devices
-from tileyard.errors import UsageError
-from tileyard.model import Device
-from tileyard.settings import Settings
-from tileyard.suite.records import SuiteCase
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
+from tileyard.verbs.test.result.records import SuiteCase
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:

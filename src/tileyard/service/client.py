@@ -13,8 +13,9 @@ from typing import Generic, assert_never
 
 import msgspec
 
-from tileyard.errors import EngineLostError, InterruptedRunError, TileyardError
-from tileyard.events import Event
+from tileyard.base.errors import EngineLostError, InterruptedRunError, TileyardError
+from tileyard.base.events import Event
+from tileyard.base.settings import Settings
 from tileyard.processes.keeper_line import JOB, find_job
 from tileyard.processes.launch import EngineProcess, start_engine_process
 from tileyard.service.messages import (
@@ -29,7 +30,6 @@ from tileyard.service.messages import (
     Stop,
 )
 from tileyard.service.verbs import ResultT, Verb
-from tileyard.settings import Settings
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]

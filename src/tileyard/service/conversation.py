@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from tileyard.errors import EngineLostError
-from tileyard.events import Event
+from tileyard.base.errors import EngineLostError
+from tileyard.base.events import Event
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.service.messages import Answer, ClientMessage, EngineMessage, Happened, Start, Stop
 from tileyard.service.messages import Question as Asked

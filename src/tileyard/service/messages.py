@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import msgspec
 
-from tileyard.events import Event
-from tileyard.model import Record
+from tileyard.base.events import Event
+from tileyard.base.model import Record
 from tileyard.service.verbs import Verb
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 

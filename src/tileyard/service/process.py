@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.errors import TileyardError
+from tileyard.base.errors import TileyardError
+from tileyard.base.settings import read_settings
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.service.bench import Bench, carry_out
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import Ended, Heard, Refused, Stop
-from tileyard.settings import read_settings
 
 
 async def serve() -> None:

@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tileyard.artifacts.manifest import Build
+from tileyard.base.events import Note, RunEnded, RunStarted, StepEnded, StepKind, StopReason
+from tileyard.base.model import WELL, Case, Device, Outcome
+from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.anonymous import KIND, AnonymousSlots
 from tileyard.engine.authors import Authors
@@ -19,12 +22,9 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
 from tileyard.engine.yard import Listener, Workplace, Yard
-from tileyard.events import Note, RunEnded, RunStarted, StepEnded, StepKind, StopReason
-from tileyard.model import WELL, Case, Device, Outcome
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
-from tileyard.wording import count_of, describe_unrecorded
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")

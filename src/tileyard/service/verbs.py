@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Self, TypeVar, get
 
 import msgspec
 
-from tileyard.measures import Measure
-from tileyard.model import Limits, Record, Side, Value
-from tileyard.regression.gate import Gate
-from tileyard.regression.timed import Regression
-from tileyard.suite.records import Wish
-from tileyard.suite.result import SuiteResult
-from tileyard.tuning.request import CompileResult, Shape, StudyResult, TableResult, TuneRequest
+from tileyard.base.measures import Measure
+from tileyard.base.model import Limits, Record, Side, Value
+from tileyard.verbs.regress.result.gate import Gate
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.test.result.records import Wish
+from tileyard.verbs.test.result.result import SuiteResult
+from tileyard.verbs.tune.result.records import (
+    CompileResult,
+    Shape,
+    StudyResult,
+    TableResult,
+    TuneRequest,
+)
 
 if TYPE_CHECKING:
+    from tileyard.base.settings import Settings
     from tileyard.service.bench import Bench
     from tileyard.service.runs import Plan
-    from tileyard.settings import Settings
 
 ResultT = TypeVar("ResultT")
 
@@ -88,14 +94,14 @@ class StartTune(Verb[StudyResult], kw_only=True):
         from tileyard.service.choosing import choose_devices
 
         if self.bundle:
-            from tileyard.service.packed_tuning import open_packed_study
+            from tileyard.verbs.tune.plan.packed import open_packed_study
 
             return await open_packed_study(self, bench)
         devices = choose_devices(self.devices, self.target, bench.settings)
         authors = bench.make_authors(devices=devices, recall=self.reuse)
         await bench.begin(self, authors, devices)
         # Half a second of imports, made while these processes are making their own.
-        from tileyard.service.tuning import open_study
+        from tileyard.verbs.tune.plan.tuning import open_study
 
         return await open_study(self, bench, devices, authors)
 
@@ -119,7 +125,7 @@ class StartTable(Verb[TableResult], kw_only=True):
         authors = bench.make_authors(devices=devices, recall=self.tune.reuse)
         await bench.begin(self.tune, authors, devices)
         # As above, and half a second of SciPy's.
-        from tileyard.service.tables import open_table
+        from tileyard.verbs.tune.plan.tables import open_table
 
         return await open_table(self, bench, devices, authors)
 
@@ -171,7 +177,7 @@ class StartTest(Verb[SuiteResult], kw_only=True):
 
     async def open(self, bench: "Bench") -> "Plan[SuiteResult]":
         """See ``Verb``."""
-        from tileyard.service.suites import open_suite
+        from tileyard.verbs.test.plan.suites import open_suite
 
         return await open_suite(self, bench)
 
@@ -204,7 +210,7 @@ class StartCompile(Verb[CompileResult], kw_only=True):
         authors = bench.make_authors(sides=sides, recall=self.reuse)
         await bench.begin(self, authors)
         await bench.check_tools(self.target)
-        from tileyard.service.compiling import open_compiling
+        from tileyard.verbs.compile.plan import open_compiling
 
         return await open_compiling(self, bench, authors)
 
@@ -247,9 +253,9 @@ class StartRegress(Verb[Regression], kw_only=True):
     async def open(self, bench: "Bench") -> "Plan[Regression]":
         """See ``Verb``."""
         if self.rounds:
-            from tileyard.service.static_building import open_rounds
+            from tileyard.verbs.regress.plan.static_building import open_rounds
 
             return await open_rounds(self, bench)
-        from tileyard.service.regressing import open_regression
+        from tileyard.verbs.regress.plan.regressing import open_regression
 
         return await open_regression(self, bench)

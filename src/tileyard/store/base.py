@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, Self
 
-from tileyard.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial, Value
+from tileyard.base.model import BuildKey, MeasurementKey, Outcome, Record, RunKey, Trial, Value
 
 REUSABLE = frozenset(
     {

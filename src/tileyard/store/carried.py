@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from tileyard.decoding import decode_json
-from tileyard.errors import HomeError, UsageError
-from tileyard.events import CaseEnded
-from tileyard.model import Record, Trial
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.events import CaseEnded
+from tileyard.base.model import Record, Trial
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.choices import Choice, add_choices
 from tileyard.store.events import EventLog, run_file

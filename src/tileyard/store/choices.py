@@ -11,10 +11,10 @@ import msgspec
 
 from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import UsageError
-from tileyard.model import BuildKey, Record, TensorSpec, Value
-from tileyard.modes import append_file
-from tileyard.rules import Rule
+from tileyard.base.errors import UsageError
+from tileyard.base.model import BuildKey, Record, TensorSpec, Value
+from tileyard.base.modes import append_file
+from tileyard.base.rules import Rule
 
 FILE_NAME = "choices.jsonl"
 

@@ -9,10 +9,10 @@ from typing import Self
 
 import msgspec
 
-from tileyard.errors import HomeError
-from tileyard.events import EVENT_VERSION, CaseEnded, Event, RunStarted
-from tileyard.model import Record, Trial
-from tileyard.modes import make_folder, open_file, write_on
+from tileyard.base.errors import HomeError
+from tileyard.base.events import EVENT_VERSION, CaseEnded, Event, RunStarted
+from tileyard.base.model import Record, Trial
+from tileyard.base.modes import make_folder, open_file, write_on
 from tileyard.store.rows import try_decode, upgrade
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")

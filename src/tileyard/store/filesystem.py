@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tileyard.errors import HomeError
+from tileyard.base.errors import HomeError
 
 MOUNTS = Path("/proc/self/mounts")
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.model import Record, Trial, Value
+from tileyard.base.model import Record, Trial, Value
 from tileyard.targets.registry import is_timed
 
 Decoded = TypeVar("Decoded")

@@ -32,8 +32,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor, Dialect
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-from tileyard.errors import HomeError
-from tileyard.modes import make_folder, open_file
+from tileyard.base.errors import HomeError
+from tileyard.base.modes import make_folder, open_file
 from tileyard.store.filesystem import MOUNTS, require_local
 from tileyard.store.rows import Row
 from tileyard.store.schema import (

@@ -6,8 +6,8 @@ from operator import itemgetter
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
-from tileyard.clock import LONGEST_S
-from tileyard.model import Outcome
+from tileyard.base.clock import LONGEST_S
+from tileyard.base.model import Outcome
 from tileyard.store.base import CaseTimes, RunTime
 from tileyard.store.schema import suite_trials
 

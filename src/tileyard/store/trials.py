@@ -8,8 +8,9 @@ from typing import Self
 from sqlalchemy import ColumnElement, bindparam, func, select, type_coerce
 from sqlalchemy.types import NullType
 
-from tileyard.errors import UsageError
-from tileyard.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial, Value
+from tileyard.base.errors import UsageError
+from tileyard.base.model import BuildKey, MeasurementKey, Outcome, RunKey, Trial, Value
+from tileyard.base.wording import count_of
 from tileyard.store.base import (
     BUILD_FAILURES,
     LATEST,
@@ -26,7 +27,6 @@ from tileyard.store.schema import is_unbuilt, suite_trials, trials
 from tileyard.store.sqlite import Lookup, Sqlite, open_database
 from tileyard.store.sqlite import has_store as has_store
 from tileyard.store.suites import read_case_times, read_run_times
-from tileyard.wording import count_of
 
 # As in the file: a value that is not bytes would fail within SQLAlchemy.
 _RECORD: ColumnElement[object] = type_coerce(trials.c.record, NullType())

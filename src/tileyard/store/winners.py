@@ -7,8 +7,8 @@ from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
 from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import UsageError
-from tileyard.model import Digest
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Digest
 from tileyard.store.choices import Choice, decode_choices, encode_choices
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tileyard.clock import Clock
-from tileyard.errors import KernelFault
+from tileyard.base.clock import Clock
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import Record, SourceLine, Value
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import Schedule, schedules
 from tileyard.ir.interpret import Blocked, Plain
@@ -14,7 +15,6 @@ from tileyard.ir.specs import bind_dims, evaluate_size
 from tileyard.ir.tiles import Array
 from tileyard.ir.trace import Step
 from tileyard.ir.walk import expressions, walk, walk_expr
-from tileyard.model import Record, SourceLine, Value
 from tileyard.sync.control import find_control
 from tileyard.sync.findings import Finding
 from tileyard.sync.heads import Head, HeadRun

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import Value
 from tileyard.ir.tiles import Array
-from tileyard.model import Value
 from tileyard.sync.blocks import choose_blocks
 from tileyard.sync.findings import Finding
 from tileyard.sync.recorder import Execution, Form, Recorder, Source

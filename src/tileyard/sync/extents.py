@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
+from tileyard.base.model import SourceLine
 from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.nodes import (
     Buffer,
@@ -33,7 +34,6 @@ from tileyard.ir.walk import (
     walk_expr,
     written_region,
 )
-from tileyard.model import SourceLine
 from tileyard.sync.shapes import Loop, Measured
 
 _MOST_STAGES = 8

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
+from tileyard.base.model import Record, SourceLine
 from tileyard.ir.hazard_kinds import HazardKind
 from tileyard.ir.nodes import Unit
-from tileyard.model import Record, SourceLine
 
 FindingKind = HazardKind | Literal["dependence reordered"]
 

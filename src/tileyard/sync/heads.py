@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from tileyard.base.model import Record
 from tileyard.ir.asynchronous import Operation
 from tileyard.ir.clocks import Event, View
 from tileyard.ir.nodes import Expr, Var
 from tileyard.ir.trace import TracedRun
-from tileyard.model import Record
 from tileyard.sync.control import Control
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tileyard.base.model import SourceLine, Value
 from tileyard.ir.clocks import Marks, Places
 from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.lane_plans import is_spread
@@ -27,7 +28,6 @@ from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import tensors
 from tileyard.ir.tiles import Array, Memory, Watched
 from tileyard.ir.walk import bodies, walk, walk_expr, written_region
-from tileyard.model import SourceLine, Value
 
 
 class Form(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 Sizes = Mapping[str, int]
 

@@ -12,8 +12,8 @@ import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tileyard.errors import UsageError
-from tileyard.model import Record, SourceLine
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record, SourceLine
 from tileyard.sync.findings import MEANINGS, Finding, FindingKind
 
 _COMMENT = re.compile(r"#\s*tileyard:\s*(allow\b.*)")

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from tileyard.base.model import SourceLine
 from tileyard.ir.lane_plans import is_spread
 from tileyard.ir.nodes import Atomic, Expr, If, Issue, Let, Load, Program, Stmt, Var
 from tileyard.ir.walk import bodies, walk, walk_expr
-from tileyard.model import SourceLine
 from tileyard.sync.blocks import Checked
 from tileyard.sync.findings import Finding
 from tileyard.sync.shapes import Instance, Measured

@@ -5,14 +5,14 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from tileyard.base.model import Diagnostic, SourceLine
+from tileyard.base.wording import count_of
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazard_kinds import Cause
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.nodes import Unit
 from tileyard.ir.trace import Step
-from tileyard.model import Diagnostic, SourceLine
 from tileyard.sync.findings import Finding, TimelineStep
-from tileyard.wording import count_of
 
 _NOUNS: dict[Unit, str] = {
     "cp_async": "copy",

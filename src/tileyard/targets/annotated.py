@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from tileyard.model import SourceLine
-from tileyard.wording import name_line
+from tileyard.base.model import SourceLine
+from tileyard.base.wording import name_line
 
 _NUMBERED = re.compile(r"/\* (\d+): ")
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.errors import BindError, UsageError
+from tileyard.base.errors import BindError, UsageError
+from tileyard.base.model import Value
+from tileyard.base.rules import Rule
+from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program, Scalar, Tensor
 from tileyard.ir.reader import read_program
 from tileyard.ir.specs import bind_dims, scalar_params, tensors
-from tileyard.model import Value
-from tileyard.rules import Rule
 from tileyard.targets.base import Array
-from tileyard.wording import count_of
 
 PAGE = 4096
 Allow = Callable[[Mapping[str, Value]], None]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.model import (
+from tileyard.base.model import (
     Device,
     Elaborated,
     Record,

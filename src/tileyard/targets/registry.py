@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.targets.needs import OF_PLUGINS, OF_SIMULATORS, PROGRAM_FILE, Needs
 
 if TYPE_CHECKING:

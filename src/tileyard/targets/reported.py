@@ -5,8 +5,8 @@ A target that knows its resources has these fields in its own details, beside an
 
 import msgspec
 
-from tileyard.decoding import decode_json
-from tileyard.model import Record
+from tileyard.base.decoding import decode_json
+from tileyard.base.model import Record
 
 LOG_FILE = "compiler.log"
 """The file with the compiler's output for a binary, if a target keeps it."""

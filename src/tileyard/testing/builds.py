@@ -7,11 +7,11 @@ import numpy as np
 
 from tileyard.artifacts.manifest import Artifact, Build, Manifest
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import scalar_params
 from tileyard.ir.text import print_program
-from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
 from tileyard.targets.base import Array, Loaded, Source, Target
 from tileyard.testing.target_cases import TargetCase, random_array, random_arrays
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.model import Device, TensorSpec, Value
+from tileyard.base.model import Device, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Loaded, RunsAgain, Source
 from tileyard.targets.registry import make_target
 

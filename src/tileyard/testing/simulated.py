@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.errors import ContextLostError, KernelFault
-from tileyard.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
+from tileyard.base.errors import ContextLostError, KernelFault
+from tileyard.base.model import Device, Diagnostic, Outcome, Record, TensorSpec, Value
 from tileyard.targets.base import NO_BINARIES, Array, Binaries, Launch, Source
 
 RIGHT = 1.0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.errors import UsageError
-from tileyard.model import (
+from tileyard.base.errors import UsageError
+from tileyard.base.model import (
     BuildKey,
     Keys,
     Measurement,

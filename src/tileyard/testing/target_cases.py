@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tileyard.base.model import Value
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import read_program
-from tileyard.model import Value
 from tileyard.targets.base import Array
 
 

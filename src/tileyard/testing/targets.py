@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
+from tileyard.base.model import Device
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import print_program, read_program
-from tileyard.model import Device
 from tileyard.targets.base import Array, RunsAgain, Target
 from tileyard.testing.builds import (
     explain_difference,

@@ -23,7 +23,7 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import (
+from tileyard.base.errors import (
     InvalidProgramError,
     KernelFileError,
     TileyardError,
@@ -31,15 +31,15 @@ from tileyard.errors import (
     UsageError,
     UserCodeError,
 )
+from tileyard.base.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
+from tileyard.base.wording import find_similar
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.frontend.reads import WATCH
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
-from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.processes.wire import Channel
-from tileyard.wording import find_similar
 from tileyard.workers.failure_protocol import FindFailure
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import (

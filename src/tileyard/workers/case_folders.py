@@ -6,10 +6,10 @@ from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import UsageError
-from tileyard.model import BuildKey, Digest
-from tileyard.modes import make_folder
-from tileyard.parts import WHOLE, GoldenPart
+from tileyard.base.errors import UsageError
+from tileyard.base.model import BuildKey, Digest
+from tileyard.base.modes import make_folder
+from tileyard.base.parts import WHOLE, GoldenPart
 
 DATA, TEMPORARY, USED = "data", "tmp", "used"
 """In a case's folder: the data of its steps, their temporary files, and a mark that it has run."""

@@ -1,7 +1,7 @@
 """Defines the messages between engine and step host."""
 
-from tileyard.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
-from tileyard.parts import WHOLE, GoldenPart
+from tileyard.base.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
+from tileyard.base.parts import WHOLE, GoldenPart
 from tileyard.processes.steps import StepEnd
 from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, RunBatch

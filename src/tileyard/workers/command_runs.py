@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.base.errors import HOST_FAULTS, TileyardError, UsageError
+from tileyard.base.model import Device, HotRun, Outcome, Step, TimingPolicy
+from tileyard.base.modes import write_file
 from tileyard.devices.names import index_of, number_of
-from tileyard.errors import HOST_FAULTS, TileyardError, UsageError
-from tileyard.model import Device, HotRun, Outcome, Step, TimingPolicy
-from tileyard.modes import write_file
 from tileyard.processes.outcomes import SUSPECT
 from tileyard.processes.steps import (
     Heard,

@@ -14,10 +14,11 @@ from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.manifest import TREE_FILE, Artifact, Build, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.decoding import decode_json
-from tileyard.errors import HOST_FAULTS, DamagedError, TileyardError, UsageError
-from tileyard.model import Diagnostic, Digest, Outcome
-from tileyard.modes import make_folder
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import HOST_FAULTS, DamagedError, TileyardError, UsageError
+from tileyard.base.model import Diagnostic, Digest, Outcome
+from tileyard.base.modes import make_folder
+from tileyard.base.wording import name_line
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import (
     NO_BINARIES,
@@ -32,7 +33,6 @@ from tileyard.targets.base import (
 )
 from tileyard.targets.needs import PROGRAM_FILE
 from tileyard.targets.registry import make_target
-from tileyard.wording import name_line
 from tileyard.workers.compiler_notices import CompilerNotice, PartBuilt, SharedBegan, SharedEnded
 from tileyard.workers.protocol import (
     BuildKernel,

@@ -1,6 +1,6 @@
 """Defines what a compile worker tells before it answers a build."""
 
-from tileyard.model import BuildKey, Record
+from tileyard.base.model import BuildKey, Record
 
 
 class SharedBegan(Record, tag="shared_began"):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tileyard.model import Record, Value
+from tileyard.base.model import Record, Value
 from tileyard.workers.question import Question
 
 FailureWay = Literal["check", "mismatch", "compile_error", "elsewhere"]

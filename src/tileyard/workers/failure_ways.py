@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact, Build, Manifest
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
+from tileyard.base.model import BuildKey, Device, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.walk import number_statements
 from tileyard.measure.compare import compare
-from tileyard.model import BuildKey, Device, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.passes.pipeline import WRITTEN, Step
 from tileyard.passes.settle import settle
 from tileyard.sync.blocks import Effort, check_program

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.base.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
+from tileyard.base.model import Elaborated, TensorSpec, Value
 from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.nodes import Program
 from tileyard.ir.rewrite import Names
 from tileyard.ir.specs import scalar_params, tensor_specs
 from tileyard.ir.text import print_program, read_program
 from tileyard.measure.inputs import make_input
-from tileyard.model import Elaborated, TensorSpec, Value
 from tileyard.passes.pipeline import WRITTEN, Step, run_pipeline
 from tileyard.passes.settle import settle
 from tileyard.reduce.sizes import bind_numbers

@@ -11,8 +11,8 @@ from typing import NoReturn
 from tileyard.artifacts.copying import unreadable
 from tileyard.artifacts.folders import add_size
 from tileyard.artifacts.keys import digest_chunks, digest_parts
-from tileyard.errors import UsageError
-from tileyard.model import Step
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Step
 
 CHUNK = 1 << 20
 LONGEST = 1000

@@ -11,9 +11,11 @@ import numpy as np
 from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.decoding import decode_json
-from tileyard.draws import USUAL_DRAW
-from tileyard.errors import DamagedError, UserCodeError
+from tileyard.base.decoding import decode_json
+from tileyard.base.draws import USUAL_DRAW
+from tileyard.base.errors import DamagedError, UserCodeError
+from tileyard.base.model import Digest, GoldenKey, Measurement, Record, TensorSpec
+from tileyard.base.wording import count_of
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.closure import Closure, examine
 from tileyard.frontend.found import Found
@@ -22,9 +24,7 @@ from tileyard.ir.dtypes import find_dtype
 from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.inputs import input_key, make_input
 from tileyard.measure.sampling import measure
-from tileyard.model import Digest, GoldenKey, Measurement, Record, TensorSpec
 from tileyard.targets.base import Array
-from tileyard.wording import count_of
 from tileyard.workers.protocol import Golden, MakeGolden
 from tileyard.workers.reference import Reference, bind_reference
 from tileyard.workers.tensors import keep_on_cpu, to_numpy

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tileyard.base.model import TensorSpec
 from tileyard.ir.dtypes import find_dtype, name_of
-from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
 from tileyard.workers.protocol import Extent, HandedOutput
 

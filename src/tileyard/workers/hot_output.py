@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tileyard.model import WELL, Case, HotRun, Outcome
+from tileyard.base.model import WELL, Case, HotRun, Outcome
 from tileyard.processes.steps import Heard, note_in
 from tileyard.workers.protocol import CommandRun, RunEntry
 

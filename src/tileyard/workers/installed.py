@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import HomeError
+from tileyard.base.errors import HomeError
 
 KIND = "installed"
 RECIPE = "1"

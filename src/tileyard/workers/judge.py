@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import HOST_FAULTS, TileyardError
-from tileyard.model import Digest, Outcome
+from tileyard.base.errors import HOST_FAULTS, TileyardError
+from tileyard.base.model import Digest, Outcome
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array
 from tileyard.workers.handing_over import get_output

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tileyard.base.model import CheckPolicy, Mismatch
 from tileyard.ir.dtypes import name_of
 from tileyard.measure.compare import compare, compare_runs, default_tolerance, describe_closest
-from tileyard.model import CheckPolicy, Mismatch
 from tileyard.targets.base import Array
 
 

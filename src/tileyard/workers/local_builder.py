@@ -11,11 +11,11 @@ from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import UnsupportedError
-from tileyard.model import BuildKey, Elaborated, Limits
-from tileyard.modes import make_folder, open_file
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import BuildKey, Elaborated, Limits
+from tileyard.base.modes import make_folder, open_file
+from tileyard.base.settings import Settings
 from tileyard.processes.programs import programs_limit_s
-from tileyard.settings import Settings
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
 

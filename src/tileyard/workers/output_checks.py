@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tileyard.errors import OutputFileError
+from tileyard.base.errors import OutputFileError
+from tileyard.base.model import Outcome, OutputCheck
 from tileyard.measure.compare import compare_file
-from tileyard.model import Outcome, OutputCheck
 from tileyard.workers.protocol import Judged
 
 

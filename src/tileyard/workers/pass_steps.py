@@ -8,15 +8,16 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.errors import BindError, InvalidProgramError, KernelFault, UsageError
+from tileyard.base.clock import Clock
+from tileyard.base.errors import BindError, InvalidProgramError, KernelFault, UsageError
+from tileyard.base.model import Value
+from tileyard.base.wording import count_of
 from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program, Tensor
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
-from tileyard.model import Value
 from tileyard.passes.base import Pass
 from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, run_pipeline
 from tileyard.passes.pipeline_files import read_pipeline
@@ -24,7 +25,6 @@ from tileyard.sync.blocks import check_program
 from tileyard.sync.dependences import find_reordered
 from tileyard.sync.recorder import Form
 from tileyard.targets.base import Array
-from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import MakeGolden, ShowPasses

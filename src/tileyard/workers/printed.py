@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tileyard.modes import make_folder, open_file
+from tileyard.base.modes import make_folder, open_file
 
 OUTPUT = 1
 """Standard output and standard error are the same file, with which this process was started."""

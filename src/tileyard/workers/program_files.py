@@ -14,7 +14,7 @@ from tileyard.artifacts.libraries import (
     is_elf,
     variable_folders,
 )
-from tileyard.model import Record
+from tileyard.base.model import Record
 from tileyard.workers.file_digests import FileDigests
 
 PYTHON = re.compile(r"python[\d.]*")

@@ -1,6 +1,6 @@
 """Defines an author's answers about the Programs of a config: what a check of its synchronization found, and what passes make of it."""
 
-from tileyard.model import Diagnostic, Record, Value
+from tileyard.base.model import Diagnostic, Record, Value
 from tileyard.sync.findings import Finding
 from tileyard.sync.suppressions import Allowed, Suppressed
 

@@ -6,11 +6,9 @@ One module because it is the whole language: a reader of a question looks for it
 import msgspec
 
 from tileyard.artifacts.manifest import Build
-from tileyard.draws import USUAL_DRAW, Draw
-from tileyard.errors import ToolMissingError
-from tileyard.frontend.declare import KernelInfo
-from tileyard.frontend.footprint import Footprint
-from tileyard.model import (
+from tileyard.base.draws import USUAL_DRAW, Draw
+from tileyard.base.errors import ToolMissingError
+from tileyard.base.model import (
     Batch,
     BuildKey,
     CheckPolicy,
@@ -30,8 +28,10 @@ from tileyard.model import (
     TimingPolicy,
     Value,
 )
-from tileyard.parts import WHOLE, GoldenPart
-from tileyard.rules import Rule
+from tileyard.base.parts import WHOLE, GoldenPart
+from tileyard.base.rules import Rule
+from tileyard.frontend.declare import KernelInfo
+from tileyard.frontend.footprint import Footprint
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.workers.compiler_notices import CompilerNotice
 from tileyard.workers.failure_protocol import FailureFound, FindFailure

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 WITHOUT_VALUE = re.compile(r"-(B|bb?|d|E|i|I|OO?|P|q|R|s|S|u|v)")
 """Options of Python that take no value."""

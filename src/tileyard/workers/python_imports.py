@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 from tileyard.workers.python_calls import PythonSite
 from tileyard.workers.python_source import is_of_arguments, read_source
 

@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar, get_args
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 AnswerT = TypeVar("AnswerT")
 

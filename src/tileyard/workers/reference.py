@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tileyard.errors import UsageError, UserCodeError
+from tileyard.base.errors import UsageError, UserCodeError
+from tileyard.base.model import TensorSpec
+from tileyard.base.wording import count_of
 from tileyard.frontend.blame import blame_user, parameters_of
 from tileyard.ir.dtypes import DTYPES, find_dtype
-from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
-from tileyard.wording import count_of
 from tileyard.workers.tensors import has_torch, to_numpy, to_torch
 
 Give = Callable[[Array], Any]

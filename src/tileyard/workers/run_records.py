@@ -14,9 +14,9 @@ import msgspec
 from tileyard.artifacts.copying import writing_to
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import find_oldest_pin, gate
-from tileyard.decoding import decode_json
-from tileyard.model import Case, Record, RunKey
-from tileyard.modes import append_file, mode_in
+from tileyard.base.decoding import decode_json
+from tileyard.base.model import Case, Record, RunKey
+from tileyard.base.modes import append_file, mode_in
 from tileyard.workers.protocol import RunEntry
 
 FILE_NAME = "runs.jsonl"

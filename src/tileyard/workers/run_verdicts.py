@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.processes.steps import StepEnd, StepOrder, describe_complaints, describe_end
 

@@ -22,18 +22,14 @@ from msgspec.structs import replace
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.devices.classes import find_class
-from tileyard.errors import (
+from tileyard.base.errors import (
     HOST_FAULTS,
     ContextLostError,
     DamagedError,
     HomeError,
     TileyardError,
 )
-from tileyard.ir.dtypes import name_of
-from tileyard.measure.paired import MOST_NS, interleave
-from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
-from tileyard.model import (
+from tileyard.base.model import (
     Batch,
     BuildKey,
     Case,
@@ -44,6 +40,10 @@ from tileyard.model import (
     Outcome,
     TimingPolicy,
 )
+from tileyard.devices.classes import find_class
+from tileyard.ir.dtypes import name_of
+from tileyard.measure.paired import MOST_NS, interleave
+from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import (
     Array,

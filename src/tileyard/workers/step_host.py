@@ -16,9 +16,9 @@ from typing import assert_never
 
 from tileyard.artifacts.copying import remove_folder, scratch_folder
 from tileyard.artifacts.keys import canonical_json, digest_parts
-from tileyard.errors import TileyardError, UsageError
-from tileyard.model import Digest, GoldenKey
-from tileyard.modes import make_folder
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.model import Digest, GoldenKey
+from tileyard.base.modes import make_folder
 from tileyard.processes.step_keepers import warm
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, insist_on
 from tileyard.processes.wire import Channel

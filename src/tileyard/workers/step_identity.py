@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.decoding import decode_json
-from tileyard.errors import TileyardError
-from tileyard.model import PLACES, Record, Step
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import PLACES, Record, Step
 from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
 from tileyard.targets.command.filling import fill, fill_argv
 from tileyard.targets.command.given import BY_VALUE, find_deciding, give

@@ -15,8 +15,8 @@ import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 
+from tileyard.base.model import Record
 from tileyard.devices.foreign import fill_cancel
-from tileyard.model import Record
 from tileyard.processes.wire import Channel
 from tileyard.workers.task_lines import LAST_LINES, Side
 

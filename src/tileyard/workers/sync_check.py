@@ -10,9 +10,10 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.decoding import decode_json
-from tileyard.errors import KernelFault, UsageError
+from tileyard.base.clock import Clock
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import KernelFault, UsageError
+from tileyard.base.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
 from tileyard.frontend.closure import Closure, examine
 from tileyard.frontend.found import Found
 from tileyard.frontend.reads import WATCH, Reads
@@ -21,7 +22,6 @@ from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.text import print_program
 from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
-from tileyard.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.deciding import deciding_numbers
 from tileyard.sync.suppressions import sieve

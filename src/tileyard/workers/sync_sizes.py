@@ -13,8 +13,8 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.clock import Clock
-from tileyard.errors import (
+from tileyard.base.clock import Clock
+from tileyard.base.errors import (
     BindError,
     InvalidProgramError,
     KernelFault,
@@ -23,10 +23,11 @@ from tileyard.errors import (
     UsageError,
     UserCodeError,
 )
+from tileyard.base.model import Diagnostic, SourceLine, TensorSpec, Value
+from tileyard.base.wording import count_of
 from tileyard.frontend.declare import guess_value
 from tileyard.frontend.found import TILELANGS, Found, bind_numbers, lower_open
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.model import Diagnostic, SourceLine, TensorSpec, Value
 from tileyard.sync.blocks import Effort, check_program
 from tileyard.sync.changes import Form, form_of
 from tileyard.sync.dependences import find_reordered
@@ -39,7 +40,6 @@ from tileyard.sync.suppressions import sieve
 from tileyard.sync.tally import Tally
 from tileyard.sync.words import describe_race, in_plan
 from tileyard.targets.base import Array
-from tileyard.wording import count_of
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, MakeGolden

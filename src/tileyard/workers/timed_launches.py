@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tileyard.errors import TileyardError
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Case, Measurement, TimingPolicy
 from tileyard.measure.statistics import median_interval
-from tileyard.model import Case, Measurement, TimingPolicy
 from tileyard.targets.arguments import PAGE, allocate
 from tileyard.targets.base import Array, Launch, TimedByPolicy
 

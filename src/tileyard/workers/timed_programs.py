@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.measures import Measure
+from tileyard.base.model import CommandWork, Measurement, TimingPolicy
 from tileyard.measure.statistics import median_interval
-from tileyard.measures import Measure
-from tileyard.model import CommandWork, Measurement, TimingPolicy
 from tileyard.processes.steps import Heard, StepEnd
 from tileyard.workers.hot_output import Member
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT
 
 YES, REFUSED, NONE = "yes", "refused", ""

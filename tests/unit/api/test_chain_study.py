@@ -4,11 +4,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.report.test_views import result
+from tests.unit.show.test_views import result
 
 from tileyard.api import chain_study
-from tileyard.scripts.grounds import StudyOrder
-from tileyard.settings import Settings
+from tileyard.base.settings import Settings
+from tileyard.verbs.exec.plan.grounds import StudyOrder
 from tileyard.workers.protocol import Failed
 
 

@@ -15,9 +15,9 @@ from tileyard.api import dispatch
 from tileyard.api.dispatch import Dispatch
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import RejectedError, TileyardError
-from tileyard.model import BuildKey, TensorSpec
-from tileyard.settings import Settings
+from tileyard.base.errors import RejectedError, TileyardError
+from tileyard.base.model import BuildKey, TensorSpec
+from tileyard.base.settings import Settings
 from tileyard.store.choices import Choice, add_choices
 
 CHOICE = Choice(

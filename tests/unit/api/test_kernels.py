@@ -8,8 +8,8 @@ import pytest
 
 import tileyard
 from tileyard.api import kernels
-from tileyard.errors import BundleError, UsageError
-from tileyard.settings import Settings
+from tileyard.base.errors import BundleError, UsageError
+from tileyard.base.settings import Settings
 from tileyard.store.trials import open_store
 
 

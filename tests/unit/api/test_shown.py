@@ -4,8 +4,8 @@ import io
 
 import msgspec
 import pytest
-from tests.unit.regression.sides import timed
-from tests.unit.report.suite_results import one_of_each
+from tests.unit.show.suite_results import one_of_each
+from tests.unit.verbs.regress.plan.sides import timed
 
 from tileyard.api.running import printed_on
 from tileyard.api.shown import (
@@ -19,14 +19,14 @@ from tileyard.api.shown import (
     make_shown,
 )
 from tileyard.artifacts.manifest import Build
-from tileyard.model import Outcome, Record, SourceLine
-from tileyard.regression.timed import Regression
-from tileyard.report.console import Console
-from tileyard.report.sync import NotChecked, SyncReport
-from tileyard.suite.plan import predict
-from tileyard.suite.records import Expected
+from tileyard.base.model import Outcome, Record, SourceLine
+from tileyard.show.console import Console
 from tileyard.sync.findings import Finding
-from tileyard.tuning.request import CompileResult
+from tileyard.verbs.check.view.sync import NotChecked, SyncReport
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.test.plan.plan import predict
+from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.tune.result.records import CompileResult
 from tileyard.workers.program_replies import SyncChecked
 
 ESCAPE = "\x1b[31mred"

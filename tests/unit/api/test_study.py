@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from matplotlib.figure import Figure
 from rich.text import Text
-from tests.unit.report.test_views import result, trial
+from tests.unit.show.test_views import result, trial
 
 from tileyard.api.study import Study
-from tileyard.errors import UsageError
-from tileyard.model import Outcome
-from tileyard.report.notebook import LINES, NotebookView
-from tileyard.settings import Settings
-from tileyard.tuning.request import StudyResult
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Outcome
+from tileyard.base.settings import Settings
+from tileyard.show.notebook import LINES, NotebookView
+from tileyard.verbs.tune.result.records import StudyResult
 
 
 def make_study(found: StudyResult, home: Path) -> Study:
@@ -86,7 +86,7 @@ def test_the_plot_is_a_figure(tmp_path: Path) -> None:
 
 def test_a_plot_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is missing one line says what to install."""
-    monkeypatch.delitem(sys.modules, "tileyard.report.study_figure", raising=False)
+    monkeypatch.delitem(sys.modules, "tileyard.verbs.tune.view.figure", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(
         UsageError, match=r"^plot\(\) needs matplotlib: .*tileyard\[png\]' beside the checkout\)$"

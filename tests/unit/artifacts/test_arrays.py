@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from tileyard.artifacts.arrays import Array, get_array, put_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError
+from tileyard.base.errors import DamagedError
 
 DTYPES = [
     np.dtype(name)

@@ -54,7 +54,7 @@ from tileyard.artifacts.folders import (
 from tileyard.artifacts.keys import canonical_json, digest_bytes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import (
+from tileyard.base.errors import (
     BundleError,
     DamagedError,
     HomeError,
@@ -62,7 +62,7 @@ from tileyard.errors import (
     TileyardError,
     UsageError,
 )
-from tileyard.model import Digest
+from tileyard.base.model import Digest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BARE = Host(machine="any")

@@ -16,8 +16,8 @@ from tileyard.artifacts.collection import Collection, Holding, Keep, choose, col
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import GATE, collection_began, find_oldest_pin, gate, hold
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import DamagedError, HomeError, UsageError
-from tileyard.model import Digest
+from tileyard.base.errors import DamagedError, HomeError, UsageError
+from tileyard.base.model import Digest
 
 DAY_S = 86_400.0
 NOTHING = Keep(max_bytes=0)

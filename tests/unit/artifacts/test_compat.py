@@ -27,7 +27,7 @@ from tileyard.artifacts.libraries import (
     is_newer,
     variable_folders,
 )
-from tileyard.errors import IncompatibleError
+from tileyard.base.errors import IncompatibleError
 
 HOST = Host(
     machine="x86_64",

@@ -7,8 +7,8 @@ import pytest
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.kept_folders import KeptFolder, open_kept
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import UsageError
-from tileyard.model import Digest
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Digest
 
 KEY = Digest("4" * 40)
 

@@ -15,7 +15,15 @@ from tileyard.artifacts.keys import (
     paired_key,
     run_key,
 )
-from tileyard.model import BuildKey, CheckPolicy, GoldenKey, Kernel, RunKey, TimingPolicy, Tolerance
+from tileyard.base.model import (
+    BuildKey,
+    CheckPolicy,
+    GoldenKey,
+    Kernel,
+    RunKey,
+    TimingPolicy,
+    Tolerance,
+)
 
 
 @settings(deadline=None, max_examples=60)

@@ -12,8 +12,8 @@ from tileyard.artifacts.folders import (
     decode_listing,
     encode_listing,
 )
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Digest
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Digest
 
 FILE = TreeFile(digest=Digest("0" * 40), size=3)
 

@@ -7,8 +7,8 @@ import pytest
 
 from tileyard.artifacts.manifest import MANIFEST_VERSION, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError
-from tileyard.model import BuildKey
+from tileyard.base.errors import DamagedError
+from tileyard.base.model import BuildKey
 
 KEY = BuildKey("0123abcd")
 

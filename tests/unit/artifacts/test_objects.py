@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import DamagedError, HomeError
-from tileyard.model import Digest
+from tileyard.base.errors import DamagedError, HomeError
+from tileyard.base.model import Digest
 
 ONE_TMP_PATH = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50

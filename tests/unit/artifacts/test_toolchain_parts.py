@@ -24,7 +24,7 @@ from tileyard.artifacts.libraries import (
 )
 from tileyard.artifacts.toolchain_packing import gather
 from tileyard.artifacts.toolchains import PLACEHOLDER, settle, stage
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 
 PYTHON = Path(sys.executable).resolve()
 MACHINE = os.uname().machine

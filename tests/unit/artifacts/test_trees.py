@@ -17,8 +17,8 @@ from tileyard.artifacts.folders import TreeFile, TreeFolder, TreeLink
 from tileyard.artifacts.keys import digest_bytes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.errors import DamagedError, HomeError, UsageError
-from tileyard.model import Digest
+from tileyard.base.errors import DamagedError, HomeError, UsageError
+from tileyard.base.model import Digest
 
 ONE_TMP_PATH = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25

@@ -6,8 +6,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from tileyard.cli import exec_help, lease_help
 from tileyard.cli.main import app, list_verbs
+from tileyard.verbs.exec import help as exec_help
+from tileyard.verbs.lease import help as lease_help
 
 SINGLE = {"durations", "shape"}
 """Options of which some verbs take one value and others several."""

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
-from tileyard.model import Device
-from tileyard.settings import Settings
 
 
 def test_a_class_of_which_nothing_is_known_can_be_declared(tmp_path: Path) -> None:

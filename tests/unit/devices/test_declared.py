@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import Settings
 from tileyard.devices.cpu import core_locks
 from tileyard.devices.declared import read_devices
-from tileyard.errors import UsageError
-from tileyard.settings import Settings
 
 NPU = """
 [[device]]

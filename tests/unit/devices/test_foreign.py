@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from tests.conftest import ROOT
 
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import (
     ForeignQueue,
     decode_queues,
@@ -19,8 +21,6 @@ from tileyard.devices.foreign import (
     refuse_nesting,
 )
 from tileyard.devices.queues import find_queue, read_queues
-from tileyard.errors import UsageError
-from tileyard.settings import Settings
 from tileyard.targets.command.step_site import VARIABLE, StepSite, find_site
 
 TASK_SUBMIT = """

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tileyard.base.model import Device
 from tileyard.devices.classes import find_class
 from tileyard.devices.cuda import name_reasons, open_state, read_state
-from tileyard.model import Device
 
 
 class NVMLError(Exception):

@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.devices import health
 from tileyard.devices.health import (
     Probe,
@@ -24,8 +26,6 @@ from tileyard.devices.health import (
 )
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.names import name_user
-from tileyard.errors import UsageError
-from tileyard.model import Device
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
 

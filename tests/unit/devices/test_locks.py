@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.devices.locks import prepare_locks
-from tileyard.errors import UsageError
-from tileyard.model import Device
 
 
 @pytest.fixture(autouse=True)

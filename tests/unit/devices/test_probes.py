@@ -9,6 +9,8 @@ import msgspec
 import psutil
 import pytest
 
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.devices import cpu_probe
 from tileyard.devices.health import (
     Probe,
@@ -21,8 +23,6 @@ from tileyard.devices.health import (
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold
 from tileyard.devices.registry import parse_device
-from tileyard.model import Device
-from tileyard.settings import Settings
 
 HANGING = """
 import os, signal, sys, time

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
+from tileyard.base.settings import Settings
 from tileyard.devices.foreign import decode_queues
 from tileyard.devices.queues import SUBMITTER, submitter_argv, survey_queues
 from tileyard.devices.survey import survey_devices
-from tileyard.settings import Settings
 
 DECLARED = """
 [[queue]]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.devices import cuda
 from tileyard.devices.cpu import core_locks, format_cores
 from tileyard.devices.cuda import Gpu, GpuList
 from tileyard.devices.nvml import NO_LIBRARY
 from tileyard.devices.registry import find_devices, parse_device, resolve_devices
-from tileyard.errors import UsageError
-from tileyard.model import Device
 from tileyard.service.choosing import choose_devices
-from tileyard.settings import Settings
 
 DECLARED = """
 [simulators]

@@ -11,12 +11,12 @@ import psutil
 import pytest
 from tests.endings import has_ended
 
+from tileyard.base.model import Device
 from tileyard.devices.health import quarantine_device, read_health, readmit_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold
 from tileyard.devices.reprobe import is_curable, look_after
 from tileyard.devices.reprobing import Reprobing
-from tileyard.model import Device
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 
 DEADLINE_S = 60.0

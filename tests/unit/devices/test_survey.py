@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.base.settings import Settings
 from tileyard.devices import cuda
 from tileyard.devices.cuda import Gpu, GpuList, make_gpu
 from tileyard.devices.health import quarantine_device
@@ -19,7 +20,6 @@ from tileyard.devices.survey import (
     share_held_idle,
     survey_devices,
 )
-from tileyard.settings import Settings
 
 STAT = """cpu  30 0 10 100 20 0 0 0 5 0
 cpu0 10 2 5 70 10 1 1 1 5 0

@@ -1,7 +1,7 @@
 """Several devices as one."""
 
+from tileyard.base.model import Device
 from tileyard.devices.together import join_devices
-from tileyard.model import Device
 
 
 def card(number: int, identity: str = "card", kind: str = "npu") -> Device:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tileyard.base.model import GoldenKey, Keys, Outcome, Trial
 from tileyard.engine.alike import Alike
-from tileyard.model import GoldenKey, Keys, Outcome, Trial
 
 SAME = Keys(binary="b", golden=GoldenKey("g"))
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from tileyard.base.model import Batch
 from tileyard.engine.anonymous import AnonymousSlots, make_slots
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.provider import Watch
-from tileyard.model import Batch
 from tileyard.workers.protocol import BatchRan, CaseRan, RunBatch
 
 

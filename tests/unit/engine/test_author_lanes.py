@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tileyard.base.errors import HomeError
+from tileyard.base.model import GoldenKey, Outcome
 from tileyard.engine.author_lanes import AuthorLanes, Lanes, Pace
 from tileyard.engine.commands import AuthorAwaited, AuthorStarted, Fact
-from tileyard.errors import HomeError
 from tileyard.frontend.footprint import Footprint
-from tileyard.model import GoldenKey, Outcome
 from tileyard.workers.protocol import DescribeKernels, Failed, Golden, Kernels, MakeGolden
 from tileyard.workers.question import AnswerT, Question, Spent
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.base.model import Outcome, Side
 from tileyard.engine.authors import WorkerAuthor
-from tileyard.model import Outcome, Side
 from tileyard.workers.protocol import DescribeKernels, Failed
 from tileyard.workers.question import Question
 

@@ -11,22 +11,8 @@ from tests.run_records import remember_run
 from tests.simulated_yard import open_simulated_yard
 
 from tileyard.artifacts.keys import measurement_key
-from tileyard.devices.occupancy import parts_of
-from tileyard.engine.borrowing import Borrower
-from tileyard.engine.commands import (
-    CaseFinished,
-    CaseLost,
-    Fact,
-    Leased,
-    LeaseFailed,
-    LingerOver,
-    RunOver,
-)
-from tileyard.engine.ledger import Ledger, Progress, RanOn
-from tileyard.engine.provider import LeaseLostError, Waiting, Watch
-from tileyard.engine.yard import Yard
-from tileyard.events import DeviceAsked, DeviceLeased, DeviceReleased, Event
-from tileyard.model import (
+from tileyard.base.events import DeviceAsked, DeviceLeased, DeviceReleased, Event
+from tileyard.base.model import (
     Batch,
     BuildKey,
     Case,
@@ -43,6 +29,20 @@ from tileyard.model import (
     TimingPolicy,
     Trial,
 )
+from tileyard.devices.occupancy import parts_of
+from tileyard.engine.borrowing import Borrower
+from tileyard.engine.commands import (
+    CaseFinished,
+    CaseLost,
+    Fact,
+    Leased,
+    LeaseFailed,
+    LingerOver,
+    RunOver,
+)
+from tileyard.engine.ledger import Ledger, Progress, RanOn
+from tileyard.engine.provider import LeaseLostError, Waiting, Watch
+from tileyard.engine.yard import Yard
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.processes.keeper.ticket import Ticket

@@ -12,9 +12,8 @@ from tests.endings import has_ended
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.engine.hosting import StepHost
-from tileyard.errors import WorkerLostError
-from tileyard.model import (
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import (
     Batch,
     BuildKey,
     Case,
@@ -27,7 +26,8 @@ from tileyard.model import (
     OutputCheck,
     Step,
 )
-from tileyard.parts import WHOLE
+from tileyard.base.parts import WHOLE
+from tileyard.engine.hosting import StepHost
 from tileyard.workers.command_protocol import (
     CompareOutputs,
     DigestFiles,

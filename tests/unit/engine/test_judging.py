@@ -11,6 +11,19 @@ from tests.simulated_yard import FixedSource, open_simulated_yard
 
 from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.base.model import (
+    Batch,
+    BuildKey,
+    Case,
+    CommandWork,
+    Device,
+    Digest,
+    GoldenKey,
+    Mismatch,
+    Outcome,
+    Step,
+    Trial,
+)
 from tileyard.engine.commands import (
     Acquire,
     BatchesPlanned,
@@ -29,19 +42,6 @@ from tileyard.engine.provider import Slot, Waiting, Watch
 from tileyard.engine.stages import Site, Stage
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.model import (
-    Batch,
-    BuildKey,
-    Case,
-    CommandWork,
-    Device,
-    Digest,
-    GoldenKey,
-    Mismatch,
-    Outcome,
-    Step,
-    Trial,
-)
 from tileyard.workers.protocol import (
     CaseRan,
     CommandRun,

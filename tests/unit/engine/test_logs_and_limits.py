@@ -6,10 +6,8 @@ from typing import Any, Literal, cast
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.engine.provider import case_limit_s
-from tileyard.engine.yard import Yard
-from tileyard.events import Event, Note
-from tileyard.model import (
+from tileyard.base.events import Event, Note
+from tileyard.base.model import (
     Batch,
     Case,
     Diagnostic,
@@ -19,7 +17,9 @@ from tileyard.model import (
     Limits,
     SourceLine,
 )
-from tileyard.settings import Settings
+from tileyard.base.settings import Settings
+from tileyard.engine.provider import case_limit_s
+from tileyard.engine.yard import Yard
 
 
 def test_a_log_holds_whole_lines_and_is_there_only_if_something_was_said(tmp_path: Path) -> None:

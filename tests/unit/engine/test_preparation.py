@@ -10,11 +10,7 @@ from tests.simulated_yard import open_simulated_yard
 
 from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Build
-from tileyard.engine import authors
-from tileyard.engine.authors import Authors
-from tileyard.engine.ledger import Ledger, Progress
-from tileyard.engine.preparation import Preparation
-from tileyard.model import (
+from tileyard.base.model import (
     Batch,
     Case,
     Diagnostic,
@@ -26,6 +22,10 @@ from tileyard.model import (
     Side,
     Value,
 )
+from tileyard.engine import authors
+from tileyard.engine.authors import Authors
+from tileyard.engine.ledger import Ledger, Progress
+from tileyard.engine.preparation import Preparation
 from tileyard.workers.protocol import (
     ElaborateConfig,
     ElaboratedConfig,

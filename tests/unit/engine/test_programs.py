@@ -9,14 +9,23 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.keys import build_key, canonical_json
+from tileyard.base.errors import HomeError, WorkerLostError
+from tileyard.base.model import (
+    BuildKey,
+    Case,
+    CommandWork,
+    Digest,
+    HotRun,
+    Outcome,
+    OutputCheck,
+    Step,
+)
+from tileyard.base.parts import BuildPart, GoldenPart
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import SAYS_WRONG, Programs, ProgramSite
-from tileyard.errors import HomeError, WorkerLostError
-from tileyard.model import BuildKey, Case, CommandWork, Digest, HotRun, Outcome, OutputCheck, Step
-from tileyard.parts import BuildPart, GoldenPart
 from tileyard.processes.steps import StepEnd
-from tileyard.suite.packed import find_named
 from tileyard.targets.command.step_site import StepSite
+from tileyard.verbs.test.plan.packed import find_named
 from tileyard.workers.command_protocol import (
     CheckBatch,
     CompareOutputs,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Elaborated, GoldenKey, Kernel
 from tileyard.engine.authors import Author
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.frontend.footprint import Footprint, identify_file
-from tileyard.model import Elaborated, GoldenKey, Kernel
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,

@@ -9,13 +9,9 @@ from typing import Any, Literal, cast
 import msgspec
 import pytest
 
-from tileyard.clock import Clock
-from tileyard.engine import runners
-from tileyard.engine.handed_over import HandedOver
-from tileyard.engine.provider import LeaseLostError
-from tileyard.engine.runners import RunnerSlot
-from tileyard.errors import WorkerLostError
-from tileyard.model import (
+from tileyard.base.clock import Clock
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import (
     Batch,
     BuildKey,
     Case,
@@ -27,8 +23,12 @@ from tileyard.model import (
     Outcome,
     Step,
 )
+from tileyard.base.settings import Settings
+from tileyard.engine import runners
+from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.provider import LeaseLostError
+from tileyard.engine.runners import RunnerSlot
 from tileyard.processes.supervise import Ended, Worker
-from tileyard.settings import Settings
 from tileyard.workers.case_folders import Stores
 from tileyard.workers.command_runs import CommandRuns
 from tileyard.workers.protocol import (

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 import pytest
 
+from tileyard.base.model import Batch, BuildKey, Case, CommandWork, KernelWork, Outcome, Step
 from tileyard.engine.cases import MAX_RETRIES
 from tileyard.engine.commands import (
     Acquire,
@@ -51,7 +52,6 @@ from tileyard.engine.commands import (
 from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.stages import LEGAL_MOVES, Site, Stage
 from tileyard.engine.state import EngineState
-from tileyard.model import Batch, BuildKey, Case, CommandWork, KernelWork, Outcome, Step
 
 
 def batch(

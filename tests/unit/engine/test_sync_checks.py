@@ -8,10 +8,7 @@ from pathlib import Path
 import msgspec
 from tests.simulated_yard import open_simulated_yard
 
-from tileyard.engine.authors import Authors
-from tileyard.engine.ledger import Ledger
-from tileyard.engine.sync_checks import LIMIT_S, SyncChecks
-from tileyard.model import (
+from tileyard.base.model import (
     Batch,
     Case,
     Elaborated,
@@ -22,6 +19,9 @@ from tileyard.model import (
     Side,
     SourceLine,
 )
+from tileyard.engine.authors import Authors
+from tileyard.engine.ledger import Ledger
+from tileyard.engine.sync_checks import LIMIT_S, SyncChecks
 from tileyard.sync.findings import Finding
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, Failed, Golden

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tileyard.base.model import Batch, BuildKey, Case, KernelWork, TimingPolicy
 from tileyard.engine.commands import (
     Acquire,
     AuthorFreed,
@@ -29,7 +30,6 @@ from tileyard.engine.lending import DeviceSite
 from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
 from tileyard.engine.unjudged import MAX_JUDGED, QUESTION_BYTES, Unjudged
-from tileyard.model import Batch, BuildKey, Case, KernelWork, TimingPolicy
 
 OWN, OTHER = frozenset({0}), frozenset({1})
 

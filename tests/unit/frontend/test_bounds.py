@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Outcome, SourceLine
+from tileyard.base.model import Outcome, SourceLine
 from tileyard.workers.author import Author
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, ElaborateConfig, ElaboratedConfig, Failed

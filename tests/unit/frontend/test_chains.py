@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tileyard
-from tileyard.errors import RejectedError, UsageError
+from tileyard.base.errors import RejectedError, UsageError
 from tileyard.frontend.no_device import assume_target
 
 pytestmark = pytest.mark.slow  # TileLang is imported

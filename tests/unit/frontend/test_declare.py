@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import tileyard
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Tolerance
 from tileyard.frontend.declare import KernelDeclaration
-from tileyard.model import Tolerance
 
 
 def test_a_declared_kernel_is_called_like_its_function() -> None:

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import tileyard
-from tileyard.errors import KernelFileError, RejectedError, UsageError, UserCodeError
+from tileyard.base.errors import KernelFileError, RejectedError, UsageError, UserCodeError
+from tileyard.base.model import Tolerance
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found
-from tileyard.model import Tolerance
 
 Write = Callable[..., Path]
 

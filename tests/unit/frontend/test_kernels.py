@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tileyard.errors import BindError, UnsupportedError, UsageError
+from tileyard.base.errors import BindError, UnsupportedError, UsageError
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tileyard.errors import InvalidProgramError, KernelFault
+from tileyard.base.errors import InvalidProgramError, KernelFault
 from tileyard.ir.asynchronous import Wait
 from tileyard.ir.clocks import Moment
 from tileyard.ir.hazard_records import Hazard

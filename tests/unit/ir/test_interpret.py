@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 
-from tileyard.errors import BindError, KernelFault, UsageError
+from tileyard.base.errors import BindError, KernelFault, UsageError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program, Scalar, Tensor

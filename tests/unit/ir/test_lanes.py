@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.samples import IS_WHOLE
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import Value
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.interpret import Run, interpret
 from tileyard.ir.lane_conflicts import Access, Conflict
@@ -36,7 +37,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.ops import OPS
 from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.tiles import Memory
-from tileyard.model import Value
 from tileyard.testing.operation_cases import OPERATIONS
 from tileyard.testing.programs import _Maker, _params
 from tileyard.testing.target_cases import TargetCase, random_arrays

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.dtypes import DTYPES, array_name, find_dtype, is_float, is_integer, name_of
 from tileyard.ir.meanings import MEANINGS, convert
 from tileyard.ir.nodes import Const, Op

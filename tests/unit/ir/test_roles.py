@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tileyard.errors import InvalidProgramError, KernelFault
+from tileyard.base.errors import InvalidProgramError, KernelFault
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.compressed import compress, draw_sparse
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import SparseGemm

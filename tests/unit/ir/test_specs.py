@@ -2,11 +2,11 @@
 
 import pytest
 
-from tileyard.errors import BindError, UsageError
+from tileyard.base.errors import BindError, UsageError
+from tileyard.base.model import TensorSpec
 from tileyard.ir.specs import bind_dims, count_gemm_flops, tensor_specs
 from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.walk import buffer_effects, number_statements
-from tileyard.model import TensorSpec
 
 GEMM = read_program("""\
 def f(A: float32[m, k], B: float32[k, 96], C: out.float16[m, 96], n: int32):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.nodes import (
     Axis,
     Break,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tileyard.errors import InvalidProgramError
+from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.nodes import Buffer, Const, Layout, Program, Tensor, Var
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify

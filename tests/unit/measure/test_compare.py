@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tileyard.errors import BindError
+from tileyard.base.errors import BindError
+from tileyard.base.model import Mismatch, Tolerance
 from tileyard.ir.dtypes import DTYPES
 from tileyard.measure.compare import TOLERANCES, compare, default_tolerance, describe_closest
-from tileyard.model import Mismatch, Tolerance
 from tileyard.targets.base import Array
 
 LOOSE = Tolerance(rtol=0.1, atol=0.1)

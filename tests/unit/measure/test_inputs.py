@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tileyard.draws import Draw, EdgeValues
-from tileyard.errors import InvalidProgramError
+from tileyard.base.draws import Draw, EdgeValues
+from tileyard.base.errors import InvalidProgramError
+from tileyard.base.model import TensorSpec
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.measure.inputs import input_key, make_input, make_inputs
-from tileyard.model import TensorSpec
 
 Role = Literal["in", "out", "inout"]
 

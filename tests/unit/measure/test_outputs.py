@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tileyard.errors import OutputFileError
+from tileyard.base.errors import OutputFileError
+from tileyard.base.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.measure.compare import compare_file
-from tileyard.model import Mismatch, NanPolicy, OutputCheck, Tolerance
 from tileyard.targets.base import Array
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tileyard.base.model import Measurement, TimingPolicy
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
-from tileyard.model import Measurement, TimingPolicy
 from tileyard.targets.base import Launch
 
 POLICY = TimingPolicy(

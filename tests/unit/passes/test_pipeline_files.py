@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.passes.infer_shared_layouts import InferSharedLayouts
 from tileyard.passes.inject_pipeline import InjectPipeline
 from tileyard.passes.pipeline import FOLLOWS, PASSES, PIPELINES

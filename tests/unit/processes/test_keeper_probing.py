@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.errors import SickDeviceError
-from tileyard.model import Device
+from tileyard.base.errors import SickDeviceError
+from tileyard.base.model import Device
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
 
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.processes.outcomes import Verdict, describe_signal, judge_end
 from tileyard.processes.records import Ended
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tileyard.errors import WireError
-from tileyard.events import Note
-from tileyard.model import Digest, Record
+from tileyard.base.errors import WireError
+from tileyard.base.events import Note
+from tileyard.base.model import Digest, Record
 from tileyard.processes import wire
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.wire import Channel, encode_frame, format_channel

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
+from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ForeignQueue
-from tileyard.model import Outcome
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.borrowers import borrows
 from tileyard.pytest_plugin.records import StepResult

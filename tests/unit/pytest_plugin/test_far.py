@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.model import Device, Outcome
+from tileyard.base.model import Device, Outcome
 from tileyard.pytest_plugin.far import Turns, run_far
 from tileyard.pytest_plugin.far_records import FarCall, FarTask
 from tileyard.pytest_plugin.forked import ForkEnd, Teller

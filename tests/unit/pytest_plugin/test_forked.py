@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 from tileyard.processes.keeper.tree import read_process, session_of
 from tileyard.pytest_plugin.forked import (
     Forked,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.pytest_plugin.recording import (
     TrialWriter,
     case_of,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tileyard.model import Outcome
+from tileyard.base.model import Outcome
 from tileyard.pytest_plugin.recording import Recording, TrialWriter, count_most_at_once, measure_use
 from tileyard.pytest_plugin.records import FACTS, Hold, RunReport, StepResult, TestFacts
 from tileyard.store.trials import TrialStore

@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.errors import UsageError
-from tileyard.model import Device
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
 from tileyard.service.choosing import (
     choose_calm,
     choose_devices,
@@ -14,7 +15,6 @@ from tileyard.service.choosing import (
     require_timed,
     settle_target,
 )
-from tileyard.settings import Settings
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tileyard.model import Trial
+from tileyard.base.model import Trial
 from tileyard.testing import stores
 
 

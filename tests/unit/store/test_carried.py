@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.unit.store.test_choices import FIRST
 
-from tileyard.errors import UsageError
-from tileyard.model import Trial
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Trial
 from tileyard.store.base import TrialQuery
 from tileyard.store.carried import decode_trials, encode_trials, import_trials
 from tileyard.store.choices import add_choices, list_choices

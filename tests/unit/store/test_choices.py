@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.errors import UsageError
-from tileyard.model import TensorSpec
+from tileyard.base.errors import UsageError
+from tileyard.base.model import TensorSpec
 from tileyard.store.choices import (
     FILE_NAME,
     Choice,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.errors import HomeError
-from tileyard.model import Trial
+from tileyard.base.errors import HomeError
+from tileyard.base.model import Trial
 from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.full_files import files_up_to
 
-from tileyard.errors import HomeError
-from tileyard.events import (
+from tileyard.base.errors import HomeError
+from tileyard.base.events import (
     EVENT_VERSION,
     BuildEnded,
     BuildStarted,
@@ -27,7 +27,7 @@ from tileyard.events import (
     StepEnded,
     TargetsBuilt,
 )
-from tileyard.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
+from tileyard.base.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
 from tileyard.store.events import (
     EventLog,
     is_recorded,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.store.older import SCHEMA, TRIALS, WITHOUT_SUITES, make_store, make_stream, tell
 
-from tileyard.model import Outcome, RunKey, Trial
+from tileyard.base.model import Outcome, RunKey, Trial
 from tileyard.store.events import is_recorded, read_run, run_file
 from tileyard.store.rows import try_trial
 from tileyard.store.schema import SCHEMA_VERSION

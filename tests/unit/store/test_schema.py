@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import tileyard
-from tileyard.errors import HomeError
-from tileyard.events import CaseEnded
-from tileyard.model import Trial
+from tileyard.base.errors import HomeError
+from tileyard.base.events import CaseEnded
+from tileyard.base.model import Trial
 from tileyard.store.events import EventLog
 from tileyard.store.filesystem import NETWORK, find_filesystem
 from tileyard.store.schema import SCHEMA_VERSION

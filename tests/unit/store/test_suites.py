@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tileyard.model import Outcome, Trial
+from tileyard.base.model import Outcome, Trial
 from tileyard.store.trials import TrialQuery, TrialStore
 
 MakeTrial = Callable[..., Trial]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.full_files import files_up_to
 
-from tileyard.errors import HomeError
-from tileyard.model import Outcome
+from tileyard.base.errors import HomeError
+from tileyard.base.model import Outcome
 from tileyard.store.base import REUSABLE
 from tileyard.store.trials import TrialQuery, TrialStore
 from tileyard.testing import StoreContract
@@ -53,7 +53,7 @@ def test_a_full_disk_takes_nothing_and_breaks_nothing(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from tileyard.model import Keys, Outcome, Trial
+from tileyard.base.model import Keys, Outcome, Trial
 from tileyard.store.trials import TrialStore
 home, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with TrialStore.open(home) as store:

@@ -8,8 +8,8 @@ from tests.unit.store.test_choices import FIRST
 
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.errors import UsageError
-from tileyard.model import BuildKey
+from tileyard.base.errors import UsageError
+from tileyard.base.model import BuildKey
 from tileyard.store.choices import Choice
 from tileyard.store.winners import open_winners, pack_winners
 

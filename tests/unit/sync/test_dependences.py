@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tileyard.base.model import SourceLine
 from tileyard.ir.text import read_program
 from tileyard.ir.walk import walk
-from tileyard.model import SourceLine
 from tileyard.sync.dependences import find_reordered
 from tileyard.sync.recorder import Form, Recorder
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.errors import UsageError
-from tileyard.model import SourceLine
+from tileyard.base.errors import UsageError
+from tileyard.base.model import SourceLine
 from tileyard.sync.findings import Finding, FindingKind
 from tileyard.sync.suppressions import Sieved, read_comments, sieve
 

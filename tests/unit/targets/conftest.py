@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.manifest import Artifact
+from tileyard.base.model import Outcome
 from tileyard.ir.text import read_program
-from tileyard.model import Outcome
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import make_source, store_artifact

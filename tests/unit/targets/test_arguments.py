@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.rules import Rule
 from tileyard.ir.nodes import Buffer, Const, Op, Program, Scalar, Tensor, Var
 from tileyard.ir.printer import print_program
-from tileyard.rules import Rule
 from tileyard.targets.arguments import guard
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.manifest import Build
-from tileyard.model import Elaborated, Kernel, Outcome
+from tileyard.base.model import Elaborated, Kernel, Outcome
 from tileyard.targets.base import Source
 from tileyard.targets.command import target as command_target
 from tileyard.targets.command.step_site import VARIABLE, StepSite

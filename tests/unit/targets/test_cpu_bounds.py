@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.loaded import CpuLoaded

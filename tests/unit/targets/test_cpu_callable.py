@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tileyard.errors import BindError, KernelFault
+from tileyard.base.errors import BindError, KernelFault
 from tileyard.targets.cpu.loaded import CpuLoaded
 
 Load = Callable[..., CpuLoaded]

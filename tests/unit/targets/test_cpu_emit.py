@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.emit.context import Writer

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import SourceLine
 from tileyard.ir.interpret import interpret
 from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.walk import number_statements
-from tileyard.model import SourceLine
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import make_source, store_artifact

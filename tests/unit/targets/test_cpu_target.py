@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import read_program
-from tileyard.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.targets.base import Source
 from tileyard.targets.cpu import target as target_module
 from tileyard.targets.cpu.emit.program import Generated

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tileyard.errors import KernelFault
-from tileyard.model import SourceLine
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import SourceLine
 from tileyard.targets.annotated import annotate
 from tileyard.targets.cpu.loaded import CpuLoaded
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.abi import Details, read_details
 from tileyard.targets.cpu.binary import CpuBinary

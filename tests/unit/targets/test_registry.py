@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.errors import UsageError
-from tileyard.model import Device
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.targets.base import Loaded, Source
 from tileyard.targets.registry import BUILT_IN, make_target
 

@@ -21,10 +21,10 @@ import pytest
 import tileyard
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.draws import Draw
+from tileyard.base.draws import Draw
+from tileyard.base.model import GoldenKey, Outcome, TensorSpec, TimingPolicy
 from tileyard.frontend.discover import find_declared
 from tileyard.frontend.reads import Watch
-from tileyard.model import GoldenKey, Outcome, TensorSpec, TimingPolicy
 from tileyard.workers import author, golden
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import Failed, Golden, MakeGolden

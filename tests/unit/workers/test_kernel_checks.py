@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tileyard.model import CheckPolicy, Tolerance
+from tileyard.base.model import CheckPolicy, Tolerance
 from tileyard.workers.kernel_checks import Output, compare_outputs, find_unsteady
 
 WANT = np.linspace(1, 2, 1000, dtype=np.float32)

@@ -8,7 +8,7 @@ from tests.run_records import remember_run
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
-from tileyard.model import BuildKey, Case, GoldenKey, KernelWork, RunKey
+from tileyard.base.model import BuildKey, Case, GoldenKey, KernelWork, RunKey
 from tileyard.workers.protocol import Golden, RunEntry
 from tileyard.workers.run_records import (
     FILE_NAME,

@@ -12,7 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Step
+from tileyard.base.model import Step
 from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.step_identity import StepIdentities, StepUse, Surroundings
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Digest
 from tileyard.frontend.closure import Closure
 from tileyard.frontend.reads import Watch
-from tileyard.model import Digest
 from tileyard.workers import sync_check
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.sync_check import check_kept

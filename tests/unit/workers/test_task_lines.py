@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.model import Measurement, Mismatch, Outcome
+from tileyard.base.model import Measurement, Mismatch, Outcome
 from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.errors import UsageError
-from tileyard.measures import Better, Measure
-from tileyard.model import BuildKey, Case, CommandWork, GoldenKey, Step, TimingPolicy
+from tileyard.base.errors import UsageError
+from tileyard.base.measures import Better, Measure
+from tileyard.base.model import BuildKey, Case, CommandWork, GoldenKey, Step, TimingPolicy
 from tileyard.processes.steps import StepEnd
 from tileyard.workers.hot_output import Member
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.decoding import decode_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.devices.foreign import digest_environment
 from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.runners import RunnerSlot
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Batch, Device, Digest, Outcome
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import (

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder
 from tileyard.devices.foreign import ForeignQueue, fill_submit
 from tileyard.devices.queues import submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
-from tileyard.errors import WorkerLostError
-from tileyard.model import Record
-from tileyard.modes import make_folder
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.submitter import Asked, Cancel, Printed, Submit, SubmitEnded, SubmitterReply
 from tileyard.workers.task_lines import Side

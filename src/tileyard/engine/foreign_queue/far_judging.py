@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
+from tileyard.base.model import Case, Device, Digest
 from tileyard.engine.handed_over import HandedOver
 from tileyard.engine.judge import JudgeProcess, conclude
-from tileyard.model import Case, Device, Digest
 from tileyard.workers.protocol import CaseRan, CaseToJudge
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import TileyardError
+from tileyard.base.model import Device
+from tileyard.base.settings import read_settings
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.registry import parse_device
@@ -23,10 +26,7 @@ from tileyard.engine.foreign_queue.far_judging import FarJudging
 from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.runners import RunnerSite, RunnerSlot
-from tileyard.errors import TileyardError
-from tileyard.model import Device
 from tileyard.processes.answers import find_set
-from tileyard.settings import read_settings
 from tileyard.targets.command.given import OF_QUEUE
 from tileyard.workers.task_lines import INFRASTRUCTURE_CODE, Task, TaskEnded, TaskStarted, TokenRead
 

@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
+from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.model import Device
+from tileyard.base.settings import read_settings
 from tileyard.devices.declared import Declaration, is_declarable, make_device
 from tileyard.devices.foreign import name_device
 from tileyard.devices.names import NAME, class_of, index_of
 from tileyard.devices.registry import parse_device
 from tileyard.devices.together import hold_together
-from tileyard.errors import DamagedError, UsageError
-from tileyard.model import Device
-from tileyard.settings import read_settings
 from tileyard.workers.task_lines import Submitted
 
 RANGE = re.compile(r"\d+-\d+")

@@ -8,15 +8,15 @@ import socket
 import tempfile
 from pathlib import Path
 
+from tileyard.base.errors import TileyardError, WorkerLostError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, write_file
 from tileyard.devices.foreign import ForeignQueue, refuse_nesting
 from tileyard.engine.foreign_queue.calls import Deadline, QueueCall
 from tileyard.engine.foreign_queue.far_side import TOKENS
 from tileyard.engine.foreign_queue.slots import require_tools
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import far_side_command
-from tileyard.errors import TileyardError, WorkerLostError
-from tileyard.model import Record
-from tileyard.modes import make_folder, write_file
 
 READ_LIMIT_S = 60.0
 """Seconds that the far side may take to read one file, including the start of our program."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tileyard.base.errors import ToolMissingError
+from tileyard.base.model import Batch, Device
 from tileyard.devices.foreign import (
     OF_TASKS,
     QUEUE_KIND,
@@ -22,8 +24,6 @@ from tileyard.engine.foreign_queue.tasks import QueueTask, task_limit_s
 from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
-from tileyard.errors import ToolMissingError
-from tileyard.model import Batch, Device
 from tileyard.workers.protocol import RunEntry
 
 

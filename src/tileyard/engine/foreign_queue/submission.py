@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ExitMeaning, ForeignQueue
-from tileyard.model import Outcome
 from tileyard.processes.outcomes import describe_signal
 from tileyard.workers.protocol import CaseRan
 from tileyard.workers.submitter import SubmitEnded

@@ -10,6 +10,10 @@ from typing import Final
 
 import msgspec
 
+from tileyard.base.errors import WorkerLostError
+from tileyard.base.events import Note
+from tileyard.base.model import WELL, Batch, Case, Digest, Outcome
+from tileyard.base.wording import count_of
 from tileyard.devices.declared import is_masked
 from tileyard.devices.foreign import ForeignQueue, digest_environment
 from tileyard.devices.names import class_of
@@ -17,10 +21,6 @@ from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
 from tileyard.engine.yard import Yard
-from tileyard.errors import WorkerLostError
-from tileyard.events import Note
-from tileyard.model import WELL, Batch, Case, Digest, Outcome
-from tileyard.wording import count_of
 from tileyard.workers.protocol import CaseRan, RunEntry
 from tileyard.workers.task_lines import CaseResult, CaseTurnedTo, Side, Task, place_of
 

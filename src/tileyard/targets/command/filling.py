@@ -3,7 +3,7 @@
 import string
 from collections.abc import Mapping, Sequence
 
-from tileyard.errors import BindError
+from tileyard.base.errors import BindError
 
 Place = str | tuple[str, ...]
 Places = Mapping[str, Place]

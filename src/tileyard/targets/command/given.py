@@ -6,7 +6,7 @@ The keys of a case contain everything that decides its result, so a step gets no
 import re
 from collections.abc import Mapping
 
-from tileyard.model import Step
+from tileyard.base.model import Step
 
 BY_VALUE = re.compile(r"HOME|LANG|LANGUAGE|LC_[A-Z]+|LD_LIBRARY_PATH|PYTHON[A-Z0-9_]*|TZ")
 """Usual variables whose values are part of keys."""

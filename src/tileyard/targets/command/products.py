@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tileyard.artifacts.copying import copy_file, scratch_folder
-from tileyard.errors import TileyardError, UsageError
-from tileyard.modes import make_folder
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.modes import make_folder
 
 LOOK_S = 0.05
 """Seconds between two looks at what Ninja has finished."""

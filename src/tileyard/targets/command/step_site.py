@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 VARIABLE = "TILEYARD_STEPS"
 

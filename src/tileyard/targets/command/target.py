@@ -12,9 +12,9 @@ from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.artifacts.pins import locked_cache
-from tileyard.errors import HomeError, TileyardError
-from tileyard.model import Device, Diagnostic, Outcome, Record, Step
-from tileyard.modes import make_folder
+from tileyard.base.errors import HomeError, TileyardError
+from tileyard.base.model import Device, Diagnostic, Outcome, Record, Step
+from tileyard.base.modes import make_folder
 from tileyard.processes.step_keepers import warm
 from tileyard.processes.steps import StepOrder, describe_complaints, describe_end, insist_on
 from tileyard.targets.base import NO_BINARIES, Binaries, HandOver, Loaded, Source

@@ -4,10 +4,10 @@ import platform
 
 import msgspec
 
-from tileyard.decoding import decode_json
-from tileyard.errors import BindError, DamagedError
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BindError, DamagedError
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Program
-from tileyard.model import Record
 from tileyard.targets.cpu.emit.context import Fault
 from tileyard.targets.cpu.machine import missing_features
 

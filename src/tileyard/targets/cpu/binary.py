@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError, DamagedError, KernelFault
+from tileyard.base.errors import BindError, DamagedError, KernelFault
+from tileyard.base.model import SourceLine, Value
+from tileyard.base.wording import count_of, name_line
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.ranges import LARGEST_DIM
 from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
-from tileyard.model import SourceLine, Value
 from tileyard.targets.cpu.abi import KERNEL_FILE, Details, read_details
 from tileyard.targets.cpu.emit.context import Fault
-from tileyard.wording import count_of, name_line
 
 # ---- what a launch reports ------------------------------------------------------------------------
 

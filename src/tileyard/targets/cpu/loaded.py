@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tileyard.artifacts.manifest import Artifact
-from tileyard.errors import BindError
+from tileyard.base.errors import BindError
+from tileyard.base.model import SourceLine, TensorSpec, Value
 from tileyard.ir.dtypes import array_name, fill_differently, find_dtype, name_of, poison
 from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.specs import tensor_specs, tensors
-from tileyard.model import SourceLine, TensorSpec, Value
 from tileyard.targets.arguments import allocate, check_arrays, match_arguments, unwrap
 from tileyard.targets.base import Allocate, Array
 from tileyard.targets.cpu.abi import RUNTIME_FILE

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")

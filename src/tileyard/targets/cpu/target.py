@@ -10,10 +10,10 @@ import msgspec
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
+from tileyard.base.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
+from tileyard.base.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
-from tileyard.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.errors import HomeError, ToolMissingError, UsageError
-from tileyard.model import Record
+from tileyard.base.errors import HomeError, ToolMissingError, UsageError
+from tileyard.base.model import Record
 from tileyard.processes.outcomes import find_disk_fault
 from tileyard.processes.programs import run_program
 from tileyard.targets.cpu.machine import Machine, describe_machine

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from tileyard.errors import UsageError
-from tileyard.model import Record
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
 
 _NAME = re.compile(r"sm_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<suffix>[af]?)")
 FIRST_WITH = {"": 1, "a": 9, "f": 10}

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.errors import BindError
+from tileyard.base.errors import BindError
+from tileyard.base.model import TensorSpec, Value
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Scalar, Tensor
-from tileyard.model import TensorSpec, Value
 from tileyard.targets.arguments import match_arguments, unwrap
 from tileyard.targets.cuda.driver import Gpu
 from tileyard.targets.cuda.launching import CudaModule, Plan

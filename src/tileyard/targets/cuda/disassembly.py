@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tileyard.errors import DamagedError, ToolMissingError
+from tileyard.base.errors import DamagedError, ToolMissingError
 from tileyard.targets.cpu.toolchain import find_program
 from tileyard.targets.cuda.packages import CUDA_PACKAGE, package_folder
 

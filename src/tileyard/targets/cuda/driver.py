@@ -9,7 +9,7 @@ import os
 import uuid
 from typing import Any
 
-from tileyard.errors import (
+from tileyard.base.errors import (
     BindError,
     ContextLostError,
     KernelFault,
@@ -17,8 +17,8 @@ from tileyard.errors import (
     ToolMissingError,
     UsageError,
 )
-from tileyard.model import Device
-from tileyard.wording import install_extra
+from tileyard.base.model import Device
+from tileyard.base.wording import install_extra
 
 INSTALL = install_extra("cuda")
 STICKY = frozenset(

@@ -1,8 +1,8 @@
 """Checks before a build whether a GPU runs code for an architecture."""
 
 from tileyard.artifacts.compat import FIRST_DRIVERS
-from tileyard.errors import UsageError
-from tileyard.model import Device
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 from tileyard.targets.cuda.architectures import FIRST_WITH, parse_architecture
 from tileyard.targets.cuda.packages import CUDA_MAJOR
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from tileyard.model import Record
+from tileyard.base.model import Record
 from tileyard.targets.cuda.nvrtc import Compiled, NvrtcError
 from tileyard.targets.cuda.resources import read_cubin
 from tileyard.targets.cuda.sass import reads_tables

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 from tilelang import tvm
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import Record
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Program, Scalar, Tensor, Var
-from tileyard.model import Record
 from tileyard.targets.cuda.records import (
     Argument,
     KernelLaunch,

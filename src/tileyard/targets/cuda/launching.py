@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.errors import BindError, DamagedError
+from tileyard.base.errors import BindError, DamagedError
+from tileyard.base.model import TensorSpec, Value
+from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Expr, Scalar, Tensor, Var
 from tileyard.ir.specs import (
@@ -28,7 +30,6 @@ from tileyard.ir.specs import (
     tensor_specs,
 )
 from tileyard.ir.walk import walk_expr
-from tileyard.model import TensorSpec, Value
 from tileyard.targets.arguments import find_name
 from tileyard.targets.cuda.architectures import parse_architecture
 from tileyard.targets.cuda.driver import Driver, Gpu, check_driver, explain
@@ -42,7 +43,6 @@ from tileyard.targets.cuda.records import (
     TensorParam,
     WorkspaceParam,
 )
-from tileyard.wording import count_of
 
 # ---- TMA descriptors ------------------------------------------------------------------------------
 

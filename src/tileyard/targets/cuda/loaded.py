@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tileyard.errors import KernelFault
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import TensorSpec, TimingPolicy, Value
 from tileyard.ir.dtypes import fill_differently, find_dtype, poison
-from tileyard.model import TensorSpec, TimingPolicy, Value
 from tileyard.targets.arguments import check_arrays
 from tileyard.targets.base import Allocate, Array
 from tileyard.targets.cuda.callable import CudaCallable

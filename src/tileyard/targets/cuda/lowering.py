@@ -15,12 +15,12 @@ from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_
 from tilelang.layout import Fragment, Layout
 from tilelang.transform.pass_config import normalize_pass_configs
 
-from tileyard.errors import UnsupportedError, UsageError
+from tileyard.base.errors import UnsupportedError, UsageError
+from tileyard.base.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.frontend.refusals import explain_refusal, first_line
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
 from tileyard.frontend.tir_queries import PARALLEL, bodies_of, call_name, is_loop, nodes_of
-from tileyard.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
 from tileyard.targets.cuda.overhearing import overhear

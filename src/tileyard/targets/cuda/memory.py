@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tileyard.errors import KernelFault, TileyardError
+from tileyard.base.errors import KernelFault, TileyardError
+from tileyard.base.model import TensorSpec
 from tileyard.ir.dtypes import find_dtype
-from tileyard.model import TensorSpec
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.driver import Driver, Gpu
 

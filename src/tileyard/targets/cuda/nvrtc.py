@@ -23,9 +23,9 @@ from typing import Any
 
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.pins import locked_cache
-from tileyard.errors import ToolMissingError, UsageError
-from tileyard.model import Kernel, Record, Value
-from tileyard.modes import mode_in
+from tileyard.base.errors import ToolMissingError, UsageError
+from tileyard.base.model import Kernel, Record, Value
+from tileyard.base.modes import mode_in
 from tileyard.targets.base import Aside
 from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.packages import INSTALL, include_folders

@@ -7,8 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from tileyard.errors import ToolMissingError
-from tileyard.wording import install_extra
+from tileyard.base.errors import ToolMissingError
+from tileyard.base.wording import install_extra
 
 # ---- headers --------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ artifact serves every shape that its kernel supports. Nothing here needs TileLan
 
 from typing import Literal
 
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Expr, Program
-from tileyard.model import Record
 from tileyard.targets.reported import Resources
 
 DETAILS_VERSION = 1

@@ -15,9 +15,9 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from tileyard.errors import DamagedError
+from tileyard.base.errors import DamagedError
+from tileyard.base.model import Record
 from tileyard.ir.nodes import Const, Expr
-from tileyard.model import Record
 from tileyard.targets.cuda.architectures import Architecture, find_occupancy
 from tileyard.targets.cuda.records import KernelLaunch, LaunchRecord
 from tileyard.targets.cuda.sass import count_instructions

@@ -34,7 +34,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
 from tileyard.artifacts.keys import digest_parts
-from tileyard.errors import ToolMissingError
+from tileyard.base.errors import ToolMissingError
 from tileyard.targets.cpu.toolchain import RUNTIME_FLAGS, find_compiler
 from tileyard.targets.cuda.nvrtc import making
 from tileyard.targets.cuda.packages import package_folder

@@ -12,10 +12,10 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
-from tileyard.decoding import decode_json
-from tileyard.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
+from tileyard.base.model import Device, Diagnostic, Outcome, Record
 from tileyard.ir.nodes import Const
-from tileyard.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
 from tileyard.targets.cuda.architectures import (
     BLOCK_THREADS,

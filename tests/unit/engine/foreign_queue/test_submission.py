@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
+from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
-from tileyard.model import Outcome
 from tileyard.workers.task_lines import (
     CaseResult,
     CaseTurnedTo,

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tileyard.model import Elaborated
+from tileyard.base.model import Elaborated
 
 
 def import_quietly(name: str) -> ModuleType:

@@ -5,8 +5,8 @@ import hashlib
 from benchmarks import cuda_gemm
 from tests.kernels import elementwise, reductions
 
+from tileyard.base.model import Elaborated
 from tileyard.frontend.tilelang import make_kernel
-from tileyard.model import Elaborated
 from tileyard.targets.cuda.lowering import lower
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.errors import UsageError
+from tileyard.base.errors import UsageError
 from tileyard.targets.cuda.architectures import (
     MULTIPROCESSORS,
     Architecture,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.errors import DamagedError
+from tileyard.base.errors import DamagedError
 from tileyard.targets.cuda.resources import Parameter, read_cubin
 from tileyard.targets.cuda.sass import KINDS, count_instructions
 from tileyard.targets.reported import PADDING

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.model import Kernel, Value
+from tileyard.base.model import Kernel, Value
 from tileyard.targets.cuda.nvrtc import kernel_flags
 
 

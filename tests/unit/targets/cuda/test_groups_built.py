@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.model import Elaborated, Outcome
+from tileyard.base.model import Elaborated, Outcome
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.nvrtc import Compiled, Nvrtc
 from tileyard.targets.cuda.records import CUBIN_FILE, Details

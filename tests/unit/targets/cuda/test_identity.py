@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.errors import ToolMissingError
+from tileyard.base.errors import ToolMissingError
 from tileyard.targets.cuda import target
 from tileyard.targets.cuda.nvrtc import nvrtc_version
 from tileyard.targets.cuda.packages import headers_version

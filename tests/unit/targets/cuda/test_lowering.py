@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.model import Elaborated, Value
+from tileyard.base.model import Elaborated, Value
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig
 
@@ -56,7 +56,7 @@ HUNGRY = """
 import resource
 import tilelang.language as T
 from tileyard.frontend.tilelang import make_kernel
-from tileyard.model import Elaborated
+from tileyard.base.model import Elaborated
 from tileyard.targets.cuda.lowering import lower
 
 @T.prim_func

@@ -10,7 +10,7 @@ One module because both go over a region in the same segments, under the same te
 
 from dataclasses import dataclass
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype
 from tileyard.ir.nodes import (
     Const,

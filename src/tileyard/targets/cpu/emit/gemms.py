@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Expr, Gemm, Region
 from tileyard.targets.cpu.emit.context import Context

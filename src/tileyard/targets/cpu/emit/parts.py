@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.nodes import Const, Expr, For, Load, Op, Region, Stmt
 from tileyard.ir.walk import bodies, buffer_effects, read_regions, walk, walk_expr, written_region
 

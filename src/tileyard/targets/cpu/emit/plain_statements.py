@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
-from tileyard.errors import InvalidProgramError, UnsupportedError
+from tileyard.base.errors import InvalidProgramError, UnsupportedError
 from tileyard.ir.dtypes import find_dtype, is_float
 from tileyard.ir.interpret import describe_deadlock, describe_print
 from tileyard.ir.nodes import (

@@ -6,12 +6,12 @@ One module because a function and its declarations of arrays, tiles and numbers 
 import math
 from dataclasses import dataclass
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import SourceLine
 from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, buffer_effects, number_statements
-from tileyard.model import SourceLine
 from tileyard.targets.cpu.abi import Details
 from tileyard.targets.cpu.emit.context import Context, Fault, Names, Writer
 from tileyard.targets.cpu.emit.copies import lazy_tiles

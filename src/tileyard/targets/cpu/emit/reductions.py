@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.dtypes import is_float
 from tileyard.ir.nodes import Reduce, ReduceKind
 from tileyard.targets.cpu.emit.context import Context

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import assert_never
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
+from tileyard.base.model import SourceLine
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -31,7 +32,6 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.text import print_statement
 from tileyard.ir.walk import buffer_effects
-from tileyard.model import SourceLine
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, emit_fill, is_put, match_boxes, settle
 from tileyard.targets.cpu.emit.exprs import (

@@ -7,7 +7,7 @@ gemms: then it is stored as the micro-kernel reads it.
 import math
 from dataclasses import dataclass
 
-from tileyard.errors import UnsupportedError
+from tileyard.base.errors import UnsupportedError
 from tileyard.ir.nodes import Buffer, Const
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.machine import Machine

@@ -1,0 +1,1 @@
+"""What every room shares: records, events, errors, settings, time, words."""

@@ -1,0 +1,174 @@
+"""The events of a run: one versioned stream of records for all listeners."""
+
+from typing import Literal
+
+from tileyard.base.model import Case, Device, Diagnostic, Record, Trial
+from tileyard.base.wording import name_line
+
+EVENT_VERSION = 2
+
+StepKind = Literal["golden", "check"]
+StopReason = Literal["done", "budget", "first_failure", "interrupted"]
+"""Why a run stopped: all cases were tried, its time was spent, a case failed, or it was interrupted."""
+
+
+class RunStarted(Record, tag="run_started"):
+    """The first event of a run. ``cases`` is the expected number of cases, ``flops`` the work of each.
+
+    At most ``undecided`` batches are planned and have not ended, if cases take more than milliseconds.
+    ``expected_s`` is the expected sum of their times, 0 if unknown; ``is_guess``: it does not come from earlier runs.
+    ``steps`` golden and check steps take ``steps_s`` in all beside the devices, on ``lanes``. A case that
+    fails is tried again ``retries`` times. ``spared`` are cases whose failures do not fail the run. ``budget_left_s`` is what is left
+    of the run's budget, None without one.
+    """
+
+    title: str
+    run: str = ""
+    at: float = 0.0
+    target: str = ""
+    devices: tuple[Device, ...] = ()
+    undecided: int = 0
+    cases: int = 0
+    flops: float = 0.0
+    expected_s: float = 0.0
+    is_guess: bool = False
+    steps: int = 0
+    steps_s: float = 0.0
+    lanes: int = 0
+    retries: int = 0
+    spared: tuple[str, ...] = ()
+    budget_left_s: float | None = None
+    version: int = EVENT_VERSION
+
+
+class CasePlanned(Record, tag="case_planned"):
+    """A case was accepted as part of a batch; exactly one CaseEnded will follow."""
+
+    case: Case
+    batch: str = ""
+
+
+class BuildStarted(Record, tag="build_started"):
+    """A compile worker began to build a case's kernel."""
+
+    case: str
+    at: float
+
+
+class BuildEnded(Record, tag="build_ended"):
+    """A case's artifact is ready, or its build failed. ``reused`` if the artifact already existed."""
+
+    case: str
+    at: float
+    ok: bool
+    reused: bool
+
+
+class TargetsBuilt(Record, tag="targets_built"):
+    """The number of targets of build steps that are built so far, of all that were missing."""
+
+    built: int
+    total: int
+
+
+class _OfDevice(Record):
+    """An event of a device, with its time."""
+
+    device: str
+    at: float
+
+
+class DeviceAsked(_OfDevice, tag="device_asked"):
+    """A batch is ready to run, and a device was requested."""
+
+
+class DeviceAwaited(_OfDevice, tag="device_awaited"):
+    """A requested device is held by someone else: ``holder``, if known.
+
+    ``place`` is our position in its queue, 1 for the next, 0 if unknown.
+    """
+
+    place: int = 0
+    holder: str = ""
+
+
+class DeviceLeased(_OfDevice, tag="device_leased"):
+    """A device is held under the lease with this number; 0 if a queue lends it."""
+
+    lease: int
+
+
+class DeviceReleased(_OfDevice, tag="device_released"):
+    """A device is no longer held, or no longer requested."""
+
+
+class CaseStarted(Record, tag="case_started"):
+    """A runner began a case on a device."""
+
+    case: str
+    device: str
+    at: float
+
+
+class StepEnded(Record, tag="step_ended"):
+    """A golden or check step of a case ended after these seconds on a lane. A step with a known result has no event."""
+
+    case: str
+    step: StepKind
+    at: float
+    seconds: float
+
+
+class CaseEnded(Record, tag="case_ended"):
+    """A case reached its outcome."""
+
+    trial: Trial
+
+
+class Note(Record, tag="note"):
+    """A message for people that belongs to no case."""
+
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+def describe_note(found: Diagnostic) -> str:
+    """The text of a note about a kernel, after its line if that is known."""
+    where = found.where
+    place = "" if where is None else f"{name_line(where.file, where.line)}: "
+    return f"note: {place}{found.message}"
+
+
+class PairsCounted(Record, tag="pairs_counted"):
+    """The numbers of decided and undecided pairs of a comparison. ``left_s`` is an estimate, None until something was timed."""
+
+    decided: int
+    undecided: int
+    left_s: float | None
+
+
+class RunEnded(Record, tag="run_ended"):
+    """The last event of a run."""
+
+    run: str
+    at: float
+    reason: StopReason
+
+
+Event = (
+    RunStarted
+    | CasePlanned
+    | BuildStarted
+    | BuildEnded
+    | TargetsBuilt
+    | DeviceAsked
+    | DeviceAwaited
+    | DeviceLeased
+    | DeviceReleased
+    | CaseStarted
+    | StepEnded
+    | CaseEnded
+    | Note
+    | PairsCounted
+    | RunEnded
+)

@@ -1,0 +1,225 @@
+"""Places in files of TOML: what every message about them begins with.
+
+The parser of the standard library does not report the line of a TOML key. A scanner of our own finds
+it, in text that the parser has accepted.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from tileyard.base.decoding import decode_toml
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import PYPROJECT
+from tileyard.base.wording import shorten_path
+
+Table = dict[str, object]
+KeyPath = tuple[str | int, ...]
+"""Keys and indexes on the way to a value, such as ``("testcase", 2, "run", "argv", 0)``."""
+
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+# The longest form first: three quotes also begin with one.
+_STRING = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}(?!")'
+    r"|'''.*?'{3,5}(?!')"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_SCALAR = re.compile(r"[^,\]}#\n]+")
+
+
+class Document:
+    """A file: its table, and the line of each key."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError if the file cannot be read or is not TOML."""
+        self.path = path
+        self.folder = path.parent
+        try:
+            self._text = path.read_text(encoding="utf-8")
+            self.table: Table = decode_toml(self._text)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is not UTF-8") from error
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{path}: is not valid TOML: {error}") from error
+
+    @cached_property
+    def lines(self) -> dict[KeyPath, int]:
+        """The line of each key."""
+        return key_lines(self._text.replace("\r\n", "\n"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place in a file, for messages. ``note`` is added, as for a listed case."""
+
+    document: Document
+    keys: KeyPath = ()
+    note: str = ""
+
+    def __truediv__(self, key: str | int) -> "Place":
+        """The place below a key or an index."""
+        return Place(document=self.document, keys=(*self.keys, key), note=self.note)
+
+    @property
+    def where(self) -> str:
+        """``file:line``."""
+        return f"{self.document.path}:{self._line()}"
+
+    @property
+    def key(self) -> str:
+        """The key in the user's notation, with indexes in brackets."""
+        parts = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys]
+        return "".join(parts).removeprefix(".")
+
+    def fail(self, problem: str, hint: str = "") -> NoReturn:
+        """Raise UsageError with the place, the key and the problem."""
+        parts = [self.where, self.key, self.note, problem]
+        raise UsageError(": ".join(part for part in parts if part), hint)
+
+    def _line(self) -> int:
+        lines = self.document.lines
+        # What is in no file, such as rows that a command printed, has the line of its origin.
+        for length in range(len(self.keys), 0, -1):
+            if self.keys[:length] in lines:
+                return lines[self.keys[:length]]
+        return 1
+
+
+def open_tables(path: Path) -> tuple[Table, Place]:
+    """The tables of a configuration file, of ``pyproject.toml`` those in ``[tool.tileyard]``, and their place.
+
+    Raises UsageError.
+    """
+    document = Document(Path(shorten_path(str(path))))
+    place, table = Place(document=document), document.table
+    for word in ("tool", "tileyard") if path.name == PYPROJECT else ():
+        inner = table.get(word)
+        place, table = place / word, inner if isinstance(inner, dict) else {}
+    return table, place
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The line, from 1, on which each table, key and element of an array of ``text`` begins."""
+    scanner = _Scanner(text)
+    scanner.scan()
+    return scanner.lines
+
+
+@dataclass
+class _Scanner:
+    """Walks over the text, reads keys and skips values."""
+
+    text: str
+    at: int = 0
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    _counted: int = 0
+    _line: int = 1
+    _counts: dict[KeyPath, int] = field(default_factory=dict)
+
+    def scan(self) -> None:
+        """Read the whole document."""
+        prefix: KeyPath = ()
+        self._take(_BLANK)
+        while self.at < len(self.text):
+            if self._is_next("["):
+                prefix = self._header()
+            else:
+                self._pair(prefix)
+            self._take(_BLANK)
+
+    def _header(self) -> KeyPath:
+        line = self._here()
+        is_array = self._is_next("[[")
+        self.at += 2 if is_array else 1
+        keys = self._keys()
+        self.at += 2 if is_array else 1
+        path: KeyPath = ()
+        for number, key in enumerate(keys):
+            path = (*path, key)
+            self.lines.setdefault(path, line)
+            if is_array and number == len(keys) - 1:
+                self._counts[path] = self._counts.get(path, 0) + 1
+            if path in self._counts:
+                # A name in a header refers to the array's last table so far.
+                path = (*path, self._counts[path] - 1)
+        # A table that dotted names made before begins at its header.
+        self.lines[path] = line
+        return path
+
+    def _pair(self, prefix: KeyPath) -> None:
+        line = self._here()
+        path = prefix
+        for key in self._keys():
+            path = (*path, key)
+            self.lines.setdefault(path, line)
+        self.at += 1  # the equals sign
+        self._take(_SPACE)
+        self._value(path)
+
+    def _keys(self) -> list[str]:
+        """A dotted key, up to what follows it."""
+        keys = []
+        while True:
+            self._take(_SPACE)
+            if self._is_next('"') or self._is_next("'"):
+                keys.append(str(decode_toml(f"key = {self._take(_STRING)}")["key"]))
+            else:
+                keys.append(self._take(_BARE_KEY))
+            self._take(_SPACE)
+            if not self._is_next("."):
+                return keys
+            self.at += 1
+
+    def _value(self, path: KeyPath) -> None:
+        self.lines.setdefault(path, self._here())
+        if self._is_next("["):
+            for number in self._elements("]"):
+                self._value((*path, number))
+        elif self._is_next("{"):
+            for _ in self._elements("}"):
+                self._pair(path)
+        elif self._is_next('"') or self._is_next("'"):
+            self._take(_STRING)
+        else:
+            self._take(_SCALAR)
+
+    def _elements(self, end: str) -> Iterator[int]:
+        """Stop at each element of an array or inline table, which the caller skips; yields their numbers."""
+        self.at += 1
+        self._take(_BLANK)
+        number = 0
+        while not self._is_next(end):
+            if self._is_next(","):
+                self.at += 1
+            else:
+                yield number
+                number += 1
+            self._take(_BLANK)
+        self.at += 1
+
+    def _is_next(self, sign: str) -> bool:
+        return self.text.startswith(sign, self.at)
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            raise AssertionError(f"no TOML at line {self._here()}")
+        self.at = found.end()
+        return found.group()
+
+    def _here(self) -> int:
+        """The current line; the walk only goes forward, so each line is counted once."""
+        self._line += self.text.count("\n", self._counted, self.at)
+        self._counted = self.at
+        return self._line

@@ -1,0 +1,225 @@
+"""The configuration as one value, read once at the edge from the environment and then passed down."""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from tileyard.base.decoding import decode_toml
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.model import Record
+from tileyard.base.modes import open_file
+from tileyard.base.ownership import find_stranger
+
+HOST_CONFIG = Path("/etc/tileyard")
+LOCK_DIR = Path("/run/lock/tileyard")
+PROJECT_FILE = "tileyard.toml"
+PYPROJECT = "pyproject.toml"
+DECLARED = {
+    "device": "[[device]]",
+    "classes": "[classes.NAME]",
+    "simulators": "[simulators]",
+    "queue": "[[queue]]",
+}
+"""Tables of configuration files that declare devices, and how they are written."""
+GOLDEN_THREADS = "TILEYARD_GOLDEN_THREADS"
+VARIABLES = (
+    *("TILEYARD_HOME", "TILEYARD_LOCK_DIR", "TILEYARD_PLUGINS", "TILEYARD_HOST_CONFIG"),
+    *("TILEYARD_CONFIG", GOLDEN_THREADS, "CC"),
+)
+"""The environment variables that settings are read from."""
+
+
+class Settings(Record):
+    """Locations of files, and how much of the machine may be used.
+
+    ``home`` holds the store, objects, logs and runs; ``lock_dir`` holds the host's device locks.
+    ``cores`` are the CPUs this process may use. ``cc`` is the requested C compiler, or empty.
+    ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
+    administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, or its
+    ``pyproject.toml`` with a table ``[tool.tileyard]``, if any.
+    ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
+    ``golden_threads`` is the most golden results that are made at the same time, 0 for one per core.
+    ``python_limit_s`` limits what a kernel file's own Python does at once, in this process only; 0 for the usual limits.
+    """
+
+    home: Path
+    lock_dir: Path
+    cores: tuple[int, ...]
+    cc: str = ""
+    plugins: dict[str, str] = {}
+    host_config: Path = HOST_CONFIG
+    project_file: Path | None = None
+    found: tuple[Path, ...] = ()
+    golden_threads: int = 0
+    python_limit_s: float = 0.0
+
+    @property
+    def lanes(self) -> int:
+        """Most golden results and program steps beside devices that run at the same time."""
+        return self.golden_threads or len(self.cores)
+
+    @property
+    def step_threads(self) -> int:
+        """Most threads that each of these steps may use."""
+        return max(1, len(self.cores) // self.lanes)
+
+    def make_home(self) -> Path:
+        """The data directory; a missing one is made, for this user only, with a ``.gitignore``.
+
+        Raises UsageError if a data directory that no variable names cannot be trusted, or would be made in a
+        folder that cannot be trusted, and HomeError if it cannot be made.
+        """
+        self.require_trusted(self.home)
+        try:
+            self.home.parent.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(0o700)
+        except FileExistsError:
+            self.require_trusted(self.home)  # again: another process may have been faster
+        except OSError as error:
+            raise HomeError(
+                f"cannot write to {self.home}: {error.strerror}", "set TILEYARD_HOME elsewhere"
+            ) from error
+        _hide_from_git(self.home)
+        return self.home
+
+    def require_trusted(self, path: Path) -> None:
+        """Raise UsageError if others may have put ``path`` into a folder that no variable names."""
+        folders = ((self.home, "TILEYARD_HOME"), (self.host_config, "TILEYARD_HOST_CONFIG"))
+        for folder, variable in folders:
+            if folder in self.found and path.is_relative_to(folder):
+                _refuse_strangers(path, f"set {variable} to {folder} if it is to be trusted")
+
+    def environment(self) -> dict[str, str]:
+        """The variables from which ``read_settings`` reads the same value in another process."""
+        return {
+            "TILEYARD_HOME": str(self.home),
+            "TILEYARD_FOUND_HOME": str(self.home) if self.home in self.found else "",
+            "TILEYARD_LOCK_DIR": str(self.lock_dir),
+            "TILEYARD_PLUGINS": ",".join(f"{name}={where}" for name, where in self.plugins.items()),
+            "TILEYARD_HOST_CONFIG": "" if self.host_config in self.found else str(self.host_config),
+            "TILEYARD_CONFIG": str(self.project_file or ""),
+            "CC": self.cc,
+            GOLDEN_THREADS: str(self.golden_threads or ""),
+        }
+
+
+def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
+    """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``.
+
+    Raises UsageError for a data directory or project file that no variable names and that cannot be trusted.
+    """
+    named = environ.get("TILEYARD_HOME", "")
+    home = find_home(environ, cwd)
+    host_config = environ.get("TILEYARD_HOST_CONFIG", "")
+    is_found = not named or named == environ.get("TILEYARD_FOUND_HOME")
+    pairs = (item.partition("=") for item in environ.get("TILEYARD_PLUGINS", "").split(",") if item)
+    settings = Settings(
+        home=home,
+        lock_dir=read_lock_dir(environ, cwd),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        cc=environ.get("CC", ""),
+        plugins={name: where for name, _, where in pairs},
+        host_config=cwd / (host_config or HOST_CONFIG),
+        project_file=find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd),
+        found=(*((home,) if is_found else ()), *(() if host_config else (HOST_CONFIG,))),
+        golden_threads=_read_golden_threads(environ.get(GOLDEN_THREADS, "")),
+    )
+    if os.path.lexists(home):
+        settings.require_trusted(home)
+    return settings
+
+
+def _read_golden_threads(text: str) -> int:
+    if text and not (text.isascii() and text.isdigit() and int(text)):
+        raise UsageError(
+            f"{GOLDEN_THREADS} is {text!r}, and not a number of golden results to make at a time",
+            "set it to 1 or more, or not at all for one on each core",
+        )
+    return int(text or 0)
+
+
+def read_lock_dir(environ: Mapping[str, str], cwd: Path) -> Path:
+    """The host's lock directory."""
+    return cwd / environ.get("TILEYARD_LOCK_DIR", LOCK_DIR)
+
+
+def find_home(environ: Mapping[str, str], cwd: Path) -> Path:
+    """The data directory."""
+    named = environ.get("TILEYARD_HOME", "")
+    return Path(named).absolute() if named else default_home(cwd)
+
+
+def default_home(cwd: Path) -> Path:
+    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` in ``cwd`` or above, otherwise in ``cwd``."""
+    for folder in (cwd, *cwd.parents):
+        marker = folder / PYPROJECT
+        if marker.is_file() and not find_stranger(marker):
+            return folder / ".tileyard"
+    return cwd / ".tileyard"
+
+
+def find_project_file(named: str, cwd: Path) -> Path | None:
+    """The named file, otherwise the nearest project file from ``cwd`` up to the repository's root, or None.
+
+    It names commands that are run. So a file that no variable names, and that others could
+    have put there or could change, is refused with a UsageError.
+    """
+    if named:
+        if not (cwd / named).exists() or (cwd / named).is_dir():
+            raise UsageError(f"TILEYARD_CONFIG names {named}, which is not a file")
+        return (cwd / named).absolute()
+    for folder in (cwd, *cwd.parents):
+        for path in (folder / PROJECT_FILE, folder / PYPROJECT):
+            if _is_project_file(path):
+                _refuse_strangers(
+                    path, "set TILEYARD_CONFIG to it if it is to be trusted, or to /dev/null if not"
+                )
+                return path.absolute()
+        if os.path.lexists(folder / ".git"):
+            break
+    return None
+
+
+def read_tables(path: Path) -> dict[str, object]:
+    """The tables of a configuration file, for ``pyproject.toml`` those in ``[tool.tileyard]``; empty if there is no file.
+
+    Raises UsageError.
+    """
+    try:
+        data = path.read_bytes()
+        if path.name != PYPROJECT:
+            return decode_toml(data)
+        tool = decode_toml(data).get("tool") if b"tileyard" in data else None
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not valid TOML: {error}") from error
+    own = tool.get("tileyard") if isinstance(tool, dict) else None
+    return own if isinstance(own, dict) else {}
+
+
+def _is_project_file(path: Path) -> bool:
+    if path.name == PROJECT_FILE:
+        return os.path.lexists(path)
+    return path.is_file() and os.access(path, os.R_OK) and bool(read_tables(path))
+
+
+def _hide_from_git(home: Path) -> None:
+    """Put a ``.gitignore`` into a data directory unless it has one, or contains other things."""
+    with contextlib.suppress(OSError):  # a failure to write is reported where it matters
+        names = {path.name for path in home.iterdir()}
+        if ".git" in names or (names and names.isdisjoint(("objects", "store.lock"))):
+            return
+        with open(home / ".gitignore", "xb", opener=open_file) as file:
+            file.write(b"*\n")
+
+
+def _refuse_strangers(path: Path, hint: str) -> None:
+    """Raise UsageError, with ``hint``, if others could have put there what is at a path."""
+    if reason := find_stranger(path):
+        raise UsageError(f"{path} cannot be trusted: {reason}", hint)

@@ -1,1 +1,0 @@
-"""Checks this host for problems and states how to fix them."""

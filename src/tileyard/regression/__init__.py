@@ -1,1 +1,0 @@
-"""Comparisons of two versions, base and head."""

@@ -1,1 +1,0 @@
-"""Listeners to the event stream and views of results."""

@@ -1,0 +1,1 @@
+"""What several verbs show and ask: the state of a run, tables, words, shared options."""

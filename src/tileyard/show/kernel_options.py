@@ -1,0 +1,282 @@
+"""Options that several verbs about a kernel share, and the requests that follow."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import GOLDEN_THREADS
+from tileyard.show.options import FileOption, Option, Switch, Text, TimeOption
+from tileyard.show.values import (
+    Choices,
+    FilePath,
+    Names,
+    Pairs,
+    Share,
+    Size,
+    Time,
+    parse_bytes,
+    parse_pairs,
+    parse_value,
+    read_choices,
+    read_time_s,
+    read_values,
+    refuse_unused,
+)
+from tileyard.targets.registry import find_needs, list_texts
+
+if TYPE_CHECKING:
+    from tileyard.base.model import Limits, Value
+
+    EmittedText: TypeAlias = str
+else:
+    EmittedText = Literal[tuple(list_texts())]
+"""The words of ``--emit``, from all targets."""
+
+TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
+MEMORY = "Maximum address space of a running config, such as 8GiB."
+DEVICES = "Run on cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
+SIDES = (
+    "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
+    "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
+)
+"""The values that a side of a comparison may have."""
+
+ARGUMENT = Option(
+    "An argument of the kernel; tune takes several values, as in KEY=A,B,C.", metavar="KEY=VALUE"
+)
+SHAPE = "A named set of arguments of the kernel; tune takes several."
+ArgumentValues = Annotated[Pairs, ARGUMENT]
+ArgumentChoices = Annotated[Choices, ARGUMENT]
+ShapeName = Annotated[str, Text(SHAPE, metavar="NAME")]
+ShapeNames = Annotated[Names, Option(SHAPE, metavar="NAME")]
+ConfigValues = Annotated[
+    Choices,
+    Option(
+        "A value of a parameter, or of the pipeline of passes; tune and compile take several, as in KEY=A,B,C.",
+        metavar="KEY=VALUE",
+    ),
+]
+TargetName = Annotated[str, Option(TARGET, default="cpu", metavar="TARGET")]
+AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
+Budget = Annotated[
+    Time | None,
+    TimeOption(
+        "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable cases that fit."
+    ),
+]
+BundleFile = Annotated[
+    FilePath, FileOption("Run a bundle that was built elsewhere, in place of sources.")
+]
+OutputFile = Annotated[
+    FilePath,
+    FileOption(
+        "File to write; compile and bundle write a bundle for other machines.",
+        flags=("--output", "-o"),
+    ),
+]
+PIPELINE = "Pipeline of passes by its name; tilelang is TileLang's own."
+PipelineName = Annotated[str, Text(PIPELINE, metavar="PIPELINE")]
+CommitName = Annotated[
+    str,
+    Text(
+        "The commit of a bundle or toolchain: recorded when it is made, required when it is used.",
+        metavar="SHA",
+    ),
+]
+TimeLimit = Annotated[Time, TimeOption("Stop after this time.", default="10m")]
+FigureLimits = Annotated[
+    str,
+    Text(
+        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails where one is exceeded, with "
+        "--static only then and for lost kernels ('missing' alone: only for these). bisect finds the commit that exceeded one, "
+        "and runs nothing.",
+        metavar="LIMITS",
+    ),
+]
+Picture = Annotated[FilePath, FileOption("Also draw a PNG; needs matplotlib.")]
+Reference = Annotated[
+    str | Callable[..., object], Text("A function of the file to check results against.")
+]
+Checked = Annotated[bool, Option("Compare results with the reference.", default=True)]
+DeviceNames = Annotated[
+    Names,
+    Option(DEVICES, metavar="ID"),
+]
+RequireCheck = Annotated[
+    bool, Switch("Fail where there is no reference to compare with (exit status 1).")
+]
+CheckSync = Annotated[
+    bool | None,
+    Option(
+        "Fail configs with races, undefined accesses or wrong synchronization; by default the first config and the "
+        "finalists, where the check takes about a second."
+    ),
+]
+RunLimit = Annotated[
+    Time,
+    Option(
+        "End a config that runs longer.",
+        metavar="TIME",
+        default="60s",
+        flags=("--run-limit", "--timeout"),
+    ),
+]
+BuildLimit = Annotated[
+    Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
+]
+PythonLimit = Annotated[
+    Time | None,
+    TimeOption(
+        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes longer; "
+        "by default after 2m, 60s, 60s, and 5m for the last two."
+    ),
+]
+MemoryLimit = Annotated[Size, Option(MEMORY, metavar="SIZE", default="8GiB")]
+QueueLimit = Annotated[
+    Time, Option("Wait no longer than this for a device.", metavar="TIME", default="30m")
+]
+CpuLevel = Annotated[
+    str,
+    Text(
+        "CPU level to build for, or that a toolchain requires, such as x86-64-v3; by default the one of this CPU.",
+        metavar="LEVEL",
+    ),
+]
+CompileWorkers = Annotated[
+    int | None, Option("Number of processes that build; by default one per core.", least=1)
+]
+GoldenThreads = Annotated[
+    int | None,
+    Option(
+        "Number of reference results, golden steps and check steps at a time; by default one per core.",
+        least=1,
+        variable=GOLDEN_THREADS,
+    ),
+]
+GroupSize = Annotated[
+    int | str,
+    Option(
+        "Maximum number of configs in one compilation.",
+        metavar="N|auto",
+        default="auto",
+        flags=("--group-size", "--group-compile-size"),
+    ),
+]
+Resume = Annotated[
+    bool,
+    Option(
+        "Reuse earlier results, or measure everything again.",
+        flags=("--resume/--fresh",),
+        default=True,
+    ),
+]
+Sanitize = Annotated[
+    bool,
+    Switch(
+        "Check kernels in sanitized builds, too: tiles begin poisoned, and a read of what nothing has written fails."
+    ),
+]
+AllConfigs = Annotated[bool, Switch("All configs of each space, not only the first.")]
+USUAL_MARGIN = "2%"
+USUAL_EACH = "30s"
+SmallestChange = Annotated[
+    Share | None,
+    Option(f"The smallest change that matters; by default {USUAL_MARGIN}.", metavar="PERCENT"),
+]
+TimeEach = Annotated[
+    Time | None,
+    TimeOption(f"Maximum time for a kernel or program of both versions; by default {USUAL_EACH}."),
+]
+Emit = Annotated[
+    EmittedText | None,
+    Option("Print the generated code on standard output; everything else goes to standard error."),
+]
+
+
+def target_at(target: str, level: str, *, debug: bool = False, sanitize: bool = False) -> str:
+    """A target with a CPU level, for a debugger, and with sanitized builds, if it supports them; any target if none is requested.
+
+    Raises UsageError.
+    """
+    needs = find_needs(target)
+    if level and not (needs.takes_level and ":" not in target):
+        raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
+    if debug and not needs.takes_debug:
+        raise UsageError(f"--debug is for the target cpu, and not for {target}")
+    if sanitize and not needs.sanitizes:
+        raise UsageError(f"--sanitize is for the target cpu, and not for {target}")
+    named = f"{target}:{level}" if level else target
+    options = [*(["debug=1"] if debug else []), *([needs.sanitizes] if sanitize else [])]
+    return ",".join([named if ":" in named or not options else f"{named}:native", *options])
+
+
+def parse_kernel(named: str) -> tuple[Path, str]:
+    """The file and the kernel's name, empty if not given. Raises UsageError."""
+    file, _, name = named.partition("::")
+    if not Path(file).is_file():
+        raise UsageError(f"there is no file {file}")
+    return Path(file).absolute(), name
+
+
+def read_arguments(given: Pairs) -> "dict[str, Value]":
+    """The values of ``--arg``. Raises UsageError, also for a list of numbers."""
+    values = read_values(given, "--arg")
+    if isinstance(given, Mapping):
+        return values
+    for key, text in values.items():
+        parts = text.split(",") if isinstance(text, str) else []
+        if len(parts) > 1 and not any(isinstance(parse_value(part), str) for part in parts):
+            raise UsageError(
+                f"--arg {key} has {len(parts)} values, and a kernel takes one",
+                f"--config {key}={text} tries each",
+            )
+    return values
+
+
+def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
+    """The values of ``--arg`` if several mean several shapes: those of a list, and numbers in a text. Raises UsageError."""
+    if isinstance(given, Mapping):
+        return read_choices(given, "--arg")
+    sizes = {}
+    for key, text in parse_pairs(given or (), "--arg").items():
+        parts = [parse_value(part) for part in text.split(",")]
+        is_list = not any(isinstance(part, str) for part in parts)
+        sizes[key] = tuple(parts) if is_list else (parse_value(text),)
+    return sizes
+
+
+def read_config(given: Choices, verb: str) -> "dict[str, tuple[Value, ...]]":
+    """The values of ``--config`` if one config is expected. Raises UsageError for several."""
+    chosen = read_choices(given)
+    for key, values in chosen.items():
+        if len(values) != 1:
+            raise UsageError(f"--config {key} has several values: {verb} takes one config")
+    return chosen
+
+
+def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
+    """The limits of a config. Raises UsageError."""
+    from tileyard.base.model import Limits
+
+    return Limits(
+        run_s=read_time_s("--run-limit", run),
+        build_s=read_time_s("--build-limit", build),
+        memory_bytes=parse_bytes(memory, "--memory-limit"),
+    )
+
+
+def read_python_limit(given: Time | None) -> float:
+    """The seconds of ``--python-limit``, 0 for the usual limits. Raises UsageError, also for a time of length 0."""
+    seconds = 0.0 if given is None else read_time_s("--python-limit", given)
+    if given is not None and not seconds:
+        raise UsageError("--python-limit is 0, which is enough for no kernel file")
+    return seconds
+
+
+def check_reference(reference: object, *, check: bool, require_check: bool) -> None:
+    """Raise UsageError for a reference that nothing is compared with, and if nothing can be checked."""
+    if require_check and not check:
+        raise UsageError("--require-check and --no-check contradict each other: choose one")
+    if not check:
+        refuse_unused("with --no-check", {"--reference": reference})

@@ -1,0 +1,118 @@
+"""Functions that the commands which read records share."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Outcome
+from tileyard.base.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from tileyard.show.console import Console
+    from tileyard.store.base import RunTime, Store
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def load_settings() -> Settings:
+    """The settings of this command."""
+    return read_settings(os.environ, Path.cwd())
+
+
+@contextlib.contextmanager
+def open_store() -> Iterator[tuple["Store", Path]]:
+    """The existing store, and its data directory. Raises UsageError if nothing was recorded yet."""
+    home = load_settings().home
+    if not _has_records(home):
+        raise UsageError(f"nothing is recorded in {home} yet")
+    from tileyard.store import trials
+
+    with trials.open_store(home) as store:
+        try:
+            yield store, home
+        finally:
+            if skipped := store.describe_skipped():
+                print(f"tileyard: {skipped}", file=sys.stderr)
+
+
+def _has_records(home: Path) -> bool:
+    if not home.is_dir():
+        return False
+    # A third of a second of imports, which not all commands need.
+    from tileyard.store.trials import has_records
+
+    return has_records(home)
+
+
+def read_run_times() -> Sequence["RunTime"]:
+    """Recorded times of cases of suites; empty if there is no store yet."""
+    if not _has_records(load_settings().home):
+        return ()
+    with open_store() as (store, _):
+        return store.list_run_times()
+
+
+def read_file(file: str, most: int = -1) -> bytes:
+    """The content of a file given to a command, or at most this number of bytes of it. Raises UsageError."""
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(most)
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+
+
+def write_file(file: str | os.PathLike[str], data: bytes) -> None:
+    """Write a requested output file. Raises UsageError."""
+    try:
+        Path(file).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
+def parse_outcome(text: str) -> Outcome:
+    """An outcome by its name."""
+    try:
+        return Outcome(text)
+    except ValueError:
+        known = ", ".join(Outcome)
+        raise UsageError(f"there is no outcome {text!r}", f"there are: {known}") from None
+
+
+def present(
+    found: T,
+    as_json: bool,
+    view: "Callable[Concatenate[Console, T, P], None]",
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """Print a record as JSON, or with its view, which takes the other arguments."""
+    from tileyard.show.console import Console
+
+    if as_json:
+        print_json(found)
+    else:
+        view(Console(), found, *args, **kwargs)
+
+
+def print_json(value: object) -> None:
+    """Print any record as indented JSON, as long as somebody reads it."""
+    from tileyard.show.console import outliving_readers
+
+    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    # Within strings alone, where an escape means the same: printed text has no effect on the terminal.
+    with outliving_readers():
+        print(
+            re.sub(
+                r"[\x7f-\x9f\u200e-\u200f\u2028-\u202e\u2066-\u2069]",
+                lambda found: f"\\u{ord(found[0]):04x}",
+                text,
+            )
+        )

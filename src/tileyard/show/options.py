@@ -1,0 +1,229 @@
+"""The options of a verb as one record, from which the command line and Python take names, defaults and help.
+
+A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field has
+the name of the option, with ``_`` for each ``-``, and with a trailing ``_`` if it is a Python keyword.
+"""
+
+import contextlib
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cache, partial, wraps
+from inspect import Parameter, signature
+from os import PathLike
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from tileyard.base.errors import UsageError
+from tileyard.base.wording import show_value
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: its effect, in one sentence; its default; and its form on the command line.
+
+    ``flags`` are those of the command line if they do not follow from the field's name, ``least`` is
+    the smallest valid number, ``variable`` is the environment variable that sets it. An option that
+    takes functions is ``for_python`` alone.
+    """
+
+    help: str
+    _: KW_ONLY
+    default: object = None
+    metavar: str = ""
+    flags: tuple[str, ...] = ()
+    least: int | None = None
+    variable: str = ""
+    for_python: bool = False
+
+
+Switch = partial(Option, default=False)
+Text = partial(Option, default="")
+TimeOption = partial(Option, metavar="TIME")
+FileOption = partial(Option, metavar="FILE")
+
+Home = Annotated[
+    str | PathLike[str] | None,
+    Option(
+        "Where results are kept; by default $TILEYARD_HOME, else .tileyard beside the nearest pyproject.toml, "
+        "else in the working directory.",
+        for_python=True,
+    ),
+]
+ShowProgress = Annotated[
+    bool | None,
+    Option(
+        "Show progress and the result on stderr; by default on a terminal and in a notebook.",
+        for_python=True,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record: its type, and its option."""
+
+    name: str
+    type: Any
+    option: Option
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flags on the command line: ``--x`` if off by default, ``--x/--no-x`` for another switch."""
+        if self.option.flags:
+            return self.option.flags
+        name = self.name.rstrip("_").replace("_", "-")
+        is_switch = bool in flatten(self.type) and self.option.default is not False
+        return (f"--{name}/--no-{name}" if is_switch else f"--{name}",)
+
+    def spell(self, flag: str) -> str:
+        """Python's form of one of the flags."""
+        if bool not in flatten(self.type):
+            return self.name
+        return f"{self.name}={not any(flag in pair.split('/')[1:] for pair in self.flags)}"
+
+
+def flatten(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any type
+    """The kinds of values of a type, without their contents: ``(Mapping, NoneType)``."""
+    origin = get_origin(hint)
+    if origin is None or origin is Literal:
+        return (hint,)
+    if isinstance(origin, type) and origin.__module__ != "types":
+        return (origin,)
+    return tuple(kind for one in get_args(hint) for kind in flatten(one))
+
+
+@cache
+def list_fields(record: type) -> dict[str, Field]:
+    """The fields of a record, in its order."""
+    found = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        kind, option = get_args(hint)
+        found[name] = Field(name, kind, option)
+    return found
+
+
+def complete(record: type[R], given: R) -> R:
+    """The given options, and the defaults of the others.
+
+    Raises UsageError for unknown options, and for values of a wrong type: in Python's terms, as the command line gives none.
+    """
+    fields = list_fields(cast(type, record))
+    values = cast(dict[str, object], given)
+    for name, value in values.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.75)
+            flag = _list_spellings(cast(type, record)).get(f"--{name.replace('_', '-')}")
+            known = flag or next(iter(near), "")
+            hint = f"there is {known}" if known else "help() of the function lists all"
+            raise UsageError(f"there is no option {name!r}", hint)
+        _require(fields[name], value)
+    defaults = {name: field.option.default for name, field in fields.items()}
+    return cast(R, {**defaults, **values})
+
+
+_WORDS: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Mapping: "a mapping",
+    Sequence: "a list",
+    PathLike: "a path",
+    Callable: "a function",
+    NoneType: "None",
+}
+
+
+def _require(field: Field, value: object) -> None:
+    kinds = flatten(field.type)
+    if not any(_is_one(value, kind) for kind in kinds):
+        words = [
+            word
+            for kind in kinds
+            for word in (
+                map(repr, get_args(kind)) if get_origin(kind) is Literal else [_WORDS[kind]]
+            )
+        ]
+        raise UsageError(f"{field.name} must be {' or '.join(words)}, not {show_value(value)}")
+    least = field.option.least
+    if least is not None and isinstance(value, int) and value < least:
+        raise UsageError(f"{field.name} {value} is less than {least}")
+
+
+def _is_one(value: object, kind: Any) -> bool:  # noqa: ANN401 - any type
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if isinstance(value, bool):
+        return kind in (bool, object)
+    return isinstance(value, int | float if kind is float else kind)
+
+
+# ---- Python ----------------------------------------------------------------------------------------
+
+
+def takes(record: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Give a Python function the options of a record: its signature, its docstring, and the words of its errors."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with spelled_for_python(record):
+                return function(*args, **kwargs)
+
+        fields = list_fields(record).values()
+        options = [
+            Parameter(
+                one.name, Parameter.KEYWORD_ONLY, default=one.option.default, annotation=one.type
+            )
+            for one in fields
+        ]
+        plain = signature(function)
+        before = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        made = plain.replace(parameters=[*before, *options])
+        call.__signature__ = made  # type: ignore[attr-defined]  # read by inspect.signature
+        told = "\n".join(f"        {one.name}: {one.option.help}" for one in fields)
+        call.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n    Options:\n{told}\n    "
+        return call
+
+    return decorate
+
+
+@contextlib.contextmanager
+def spelled_for_python(record: type) -> Iterator[None]:
+    """Let errors that name options of the record use Python's form: ``check=False`` for ``--no-check``."""
+    try:
+        yield
+    except UsageError as error:
+        error.message = _respell(error.message, record)
+        error.hint = _respell(error.hint, record)
+        raise
+
+
+def _list_spellings(record: type) -> dict[str, str]:
+    """Python's form of each flag of the command line."""
+    return {
+        flag: field.spell(flag)
+        for field in list_fields(record).values()
+        for flags in field.flags
+        for flag in flags.split("/")
+    }
+
+
+def _respell(text: str, record: type) -> str:
+    spelled = _list_spellings(record)
+    return re.sub(r"(?<![\w-])-{1,2}[a-z][a-z0-9-]*", lambda m: spelled.get(m[0], m[0]), text)

@@ -1,0 +1,131 @@
+"""Shows the progress of a run: a view that is redrawn on a terminal or below a notebook's cell, otherwise plain lines.
+
+Cases that failed are printed as they end. The view is drawn at most a few times per second: a redraw costs CPU time
+that belongs to the cases. A layout defines the lines and the view of one kind of run.
+"""
+
+import threading
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from tileyard.base.clock import Clock
+from tileyard.base.events import DeviceAwaited, Event, Note, RunStarted
+from tileyard.show.view import Judged, RunView
+from tileyard.show.words import clean_line
+from tileyard.verbs.test.view.progress import SuiteLayout
+from tileyard.verbs.tune.view.progress import StudyLayout
+
+if TYPE_CHECKING:
+    from tileyard.show.notebook import NotebookView
+
+HOLDER_LENGTH = 160
+"""Characters shown of a holder and its command."""
+Layout = StudyLayout | SuiteLayout
+"""The look of the progress of one kind of run: its ``title``, the ``end`` of an attempt, the view and its ``state``.
+
+A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``, less often in a
+long run. Both happen on events, and every ``tick_s`` if that is not 0.
+"""
+SHARE, SLOWEST_S = 4, 300.0
+"""The share of a run's time after which a line is printed again, and the longest time without one."""
+
+
+class Progress:
+    """A listener. Use as a context manager around the run, then call it with every event.
+
+    Without a layout the cases are configs.
+    """
+
+    def __init__(
+        self, console: Console, layout: Layout | None = None, clock: Clock | None = None
+    ) -> None:
+        self._console = console
+        self._layout = layout or StudyLayout()
+        self._clock = clock or Clock()
+        self._view = RunView()
+        self._live: Live | NotebookView | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._ticking = threading.Thread(target=self._keep_ticking, name="progress", daemon=True)
+        self._shown_s = float("-inf")
+
+    def __enter__(self) -> Self:
+        if self._console.is_jupyter:
+            from tileyard.show.notebook import NotebookView
+
+            self._live = NotebookView()
+        elif self._console.is_terminal:
+            self._live = Live("", console=self._console, auto_refresh=False, transient=True)
+        if self._live is not None:
+            self._live.start()
+        if self._layout.tick_s:
+            self._ticking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._ticking.is_alive():
+            self._ticking.join()
+        if self._live is not None:
+            if self._view.about.run:  # a terminal's view is erased, a notebook's stays
+                now_s = self._clock.monotonic_s()
+                title, state = self._layout.title(self._view), self._layout.state(self._view, now_s)
+                self._live.update(Group(title, state))
+            self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Process an event, and show its effects."""
+        with self._lock:
+            self._view.take(event, self._clock.monotonic_s())
+            line = self._say()
+            if line is not None:
+                self._print(line)
+            self._show()
+
+    def tick(self) -> None:
+        """Show the state, if it is time to, although nothing happened."""
+        with self._lock:
+            self._show()
+
+    def _keep_ticking(self) -> None:
+        while not self._over.wait(self._layout.tick_s):
+            self.tick()
+
+    def _say(self) -> Text | None:
+        """The lines for the last event's change. A terminal's view shows some of it."""
+        is_live = self._live is not None
+        match self._view.changed:
+            case Judged() as judged:
+                return self._layout.end(self._view, judged, is_live=is_live)
+            case Note(text=text, level=level):
+                return Text(clean_line(text), style="yellow" if level == "warning" else "")
+            case RunStarted():
+                self._shown_s = float("-inf") if is_live else self._view.begun_s
+                return None if is_live else self._layout.title(self._view)
+            case DeviceAwaited(device=device, holder=holder) if not is_live:
+                who = clean_line(holder, HOLDER_LENGTH) or "somebody else"
+                return Text(f"waiting for {device}, held by {who}")
+            case _:
+                return None
+
+    def _show(self) -> None:
+        now_s = self._clock.monotonic_s()
+        layout, live = self._layout, self._live
+        slower_s = min((now_s - self._view.begun_s) / SHARE, SLOWEST_S)
+        period_s = max(layout.heartbeat_s, slower_s) if live is None else layout.redraw_s
+        if now_s - self._shown_s < period_s or not self._view.about.run:
+            return
+        self._shown_s = now_s
+        if live is None:
+            self._print(layout.state(self._view, now_s))
+        else:
+            live.update(layout.draw(self._view, now_s, self._console.options), refresh=True)
+
+    def _print(self, line: Text) -> None:
+        if self._live is None or isinstance(self._live, Live):
+            self._console.print(line, soft_wrap=True, highlight=False)
+        else:
+            self._live.add(line)

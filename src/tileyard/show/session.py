@@ -1,0 +1,94 @@
+"""Carries out verbs for the command line: progress and Ctrl-C; and prints the result of a tuning run."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tileyard.base.events import Event
+from tileyard.base.settings import Settings
+from tileyard.service.client import RunClient
+from tileyard.service.verbs import ResultT, StartTable, StartTune, Verb
+from tileyard.show.carrying import Carry, ignore, run_shown
+from tileyard.show.console import Console, silence
+from tileyard.show.opening import load_settings, present
+from tileyard.show.progress import Layout
+from tileyard.verbs.tune.view.study import print_study
+from tileyard.verbs.tune.view.table import print_dispatch
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(start: StartTune, *, as_json: bool) -> int:
+    """Carry out the run, show it, and return the exit status."""
+    settings = load_settings()
+    result = carry_out(start, settings, Console(stderr=as_json))
+    present(result, as_json, print_study, settings.home)
+    return result.exit_status
+
+
+def run_table(start: StartTable, *, as_json: bool) -> int:
+    """The same for many shapes."""
+    settings = load_settings()
+    result = carry_out(start, settings, Console(stderr=as_json))
+    present(result, as_json, print_dispatch, settings.home)
+    return result.exit_status
+
+
+def carry_on(console: Console) -> Carry:
+    """A function that carries out verbs and shows them on a console."""
+
+    def carry(
+        verb: Verb[ResultT],
+        settings: Settings,
+        layout: Layout | None = None,
+        hear: Callable[[Event], None] = ignore,
+    ) -> ResultT:
+        return carry_out(verb, settings, console, layout, hear)
+
+    return carry
+
+
+def carry_out(
+    verb: Verb[ResultT],
+    settings: Settings,
+    console: Console,
+    layout: Layout | None = None,
+    hear: Callable[[Event], None] = ignore,
+) -> ResultT:
+    """Run a verb to its end, with its progress on the console, and return its result.
+
+    ``hear`` gets each event before it is shown, the first one before anything is run.
+    """
+    client = RunClient(verb, settings)
+    with stop_on_interrupt(client):
+        return run_shown(client, console, layout, hear)
+
+
+@contextlib.contextmanager
+def stop_on_interrupt(client: RunClient[Any]) -> Iterator[None]:
+    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end everything at once.
+
+    The terminal of a SIGHUP is gone: nothing more is printed there. Ignored signals stay ignored.
+    """
+    pressed = 0
+
+    def press(number: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        if number == signal.SIGHUP:
+            for stream in (sys.stdout, sys.stderr):
+                if stream.isatty():
+                    silence(stream)
+        client.stop(now=pressed > 1 or number != signal.SIGINT)
+
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, press)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])

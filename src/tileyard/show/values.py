@@ -1,0 +1,196 @@
+"""How values are written: as text on the command line, and as text or plain values in Python."""
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from tileyard.base.errors import NoEffectError, UsageError
+from tileyard.base.wording import show_value
+from tileyard.show.durations import parse_duration_s as parse_duration_s
+
+if TYPE_CHECKING:
+    from tileyard.base.model import Value
+else:
+    Value = bool | int | float | str  # as there; importing it takes a tenth of a second
+
+Time: TypeAlias = str | float
+"""``5m``, or seconds."""
+Size: TypeAlias = str | int
+"""``8GiB``, or bytes."""
+Share: TypeAlias = str | float
+"""``2%``, or a number."""
+Number: TypeAlias = str | float
+Repeats: TypeAlias = str | int | None
+"""``50ms`` for a time, or a number of launches."""
+Names: TypeAlias = str | Sequence[str] | None
+FilePath: TypeAlias = str | os.PathLike[str] | None
+Pairs: TypeAlias = Mapping[str, Value] | Sequence[str] | None
+"""Values by name, or ``KEY=VALUE`` each."""
+Choices: TypeAlias = Mapping[str, Value | Sequence[Value]] | Sequence[str] | None
+"""Values to try by name, or ``KEY=A,B,C`` each."""
+
+
+def parse_value(text: str) -> Value:
+    """An int, a float, ``true`` or ``false``; anything else is text."""
+    words = {"true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def refuse_unused(why: str, given: Mapping[str, object]) -> None:
+    """Raise NoEffectError for the first given option without effect; empty values are not given."""
+    for option, value in given.items():
+        if value:
+            raise NoEffectError(f"{option} has no effect {why}", option=option)
+
+
+def read_names(given: Names) -> tuple[str, ...]:
+    """One name or several."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def read_path(given: FilePath) -> str:
+    """An absolute path, empty for none."""
+    return os.path.abspath(given) if given is not None else ""  # noqa: PTH100 - of text, too
+
+
+def read_time_s(option: str, given: Time) -> float:
+    """A time in seconds; the message about an invalid one names the option."""
+    if not isinstance(given, str):
+        if not math.isfinite(given) or given < 0:
+            raise UsageError(f"{option}: {given} is not a number of seconds")
+        given = f"{given:f}"
+    try:
+        return parse_duration_s(given)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error.message}") from error
+
+
+def read_repeats(option: str, given: Repeats) -> tuple[int, int]:
+    """A number of launches, or nanoseconds: the other is 0, and both are for None."""
+    if given is None:
+        return 0, 0
+    text = str(given).strip()
+    launches = int(text) if text.isascii() and text.isdecimal() else 0
+    time_ns = 0 if launches else round(read_time_s(option, text) * 1e9)
+    if not launches and not time_ns:
+        raise UsageError(
+            f"{option} {text} measures nothing", "25 is a number of launches, 50ms a time"
+        )
+    return launches, time_ns
+
+
+def parse_pairs(items: str | Iterable[str], option: str) -> dict[str, str]:
+    """``KEY=TEXT`` items; a repeated key is an error."""
+    pairs: dict[str, str] = {}
+    for item in [items] if isinstance(items, str) else items:
+        key, equals, text = item.partition("=")
+        if not (key and equals and text):
+            raise UsageError(f"{option} {item!r} is not of the form KEY=VALUE")
+        if key in pairs:
+            raise UsageError(f"{option} {key} is given twice")
+        pairs[key] = text
+    return pairs
+
+
+def read_values(given: Pairs, option: str) -> dict[str, Value]:
+    """Values by name. Raises UsageError."""
+    if isinstance(given, Mapping):
+        return {key: _read_plain(option, key, value) for key, value in given.items()}
+    return {key: parse_value(text) for key, text in parse_pairs(given or (), option).items()}
+
+
+def read_texts(given: Pairs, option: str) -> dict[str, str]:
+    """Texts by name. Raises UsageError."""
+    if isinstance(given, Mapping):
+        return {str(key): str(value) for key, value in given.items()}
+    return parse_pairs(given or (), option)
+
+
+def read_choices(given: Choices, option: str = "--config") -> dict[str, tuple[Value, ...]]:
+    """The values of ``--config``, one or several for each parameter. Raises UsageError."""
+    if isinstance(given, Mapping):
+        several = {
+            key: (values,)
+            if isinstance(values, str) or not isinstance(values, Iterable)
+            else values
+            for key, values in given.items()
+        }
+        return {
+            key: tuple(_read_plain(option, key, value) for value in values)
+            for key, values in several.items()
+        }
+    pairs = parse_pairs(given or (), option)
+    for key, text in pairs.items():
+        if not all(text.split(",")):
+            raise UsageError(f"{option} {key}={text} has an empty value")
+    return {key: tuple(map(parse_value, text.split(","))) for key, text in pairs.items()}
+
+
+def _read_plain(option: str, key: object, value: object) -> Value:
+    if not isinstance(key, str):
+        raise UsageError(f"{option} has {show_value(key)}, which is not a name")
+    if type(value) in (bool, int, float, str):
+        return value  # type: ignore[return-value]  # mypy does not narrow by this
+    # For values of Python alone: it brings NumPy.
+    from tileyard.frontend.parameters import to_plain
+
+    try:
+        return to_plain(value)
+    except UsageError as error:
+        raise UsageError(f"{option} {key}: {error.message}", error.hint) from None
+
+
+def parse_share(text: str | float, option: str = "") -> float:
+    """``2%`` or ``0.02``: a share of more than 0 and less than 1."""
+    given = str(text).strip()
+    number = given.removesuffix("%")
+    try:
+        share = float(number) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"{option and f'{option}: '}{text!r} is not a share such as 2% or 0.02")
+    return share
+
+
+def parse_factor(text: Number | None, option: str) -> float | None:
+    """A number that is not negative, or None."""
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{option} {text!r} is not a number such as 1e-3")
+    return number
+
+
+def parse_bytes(text: str | int, option: str = "") -> int:
+    """``512MiB``, ``8GiB``, ``10GB`` or ``10G`` (all powers of 1024), or a plain number of bytes."""
+    match = re.fullmatch(r"(\d+)\s*(?:([KMGT])(?:i?B)?)?", str(text).strip())
+    named = option and f"{option}: "
+    if match is None:
+        raise UsageError(f"{named}{text!r} is not a size such as 512MiB or 8GiB")
+    size = int(match[1][:40]) << 10 * (" KMGT".index(match[2]) if match[2] else 0)
+    if size >> 60:
+        raise UsageError(f"{named}{str(text)[:40]!r} is more than there can be")
+    return size
+
+
+def parse_count(text: str | int, option: str) -> int | None:
+    """A whole number from 1, None for ``auto``."""
+    if text == "auto":
+        return None
+    if not str(text).isdecimal() or int(text) < 1:
+        raise UsageError(f"{option} {text!r} is neither auto nor a number from 1")
+    return int(text)

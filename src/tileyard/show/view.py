@@ -1,0 +1,378 @@
+"""The state of a run: one fold of its events, which every report on a run in progress reads.
+
+The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock that never goes back. Of ended cases
+it keeps counts, and the names and messages of those that failed; the rest of its size is that of the work in progress. One module because what
+is derived follows from what the fold keeps. Events of a case that was never planned change nothing, except its end.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from tileyard.base.events import (
+    BuildEnded,
+    BuildStarted,
+    CaseEnded,
+    CasePlanned,
+    CaseStarted,
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    DeviceReleased,
+    Event,
+    Note,
+    PairsCounted,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    StopReason,
+    TargetsBuilt,
+)
+from tileyard.base.model import WELL, Case, Outcome, Record, Trial
+from tileyard.show.words import format_share, leave_out_numbers
+from tileyard.verbs.test.result.records import is_retried
+from tileyard.verbs.test.view.words import why
+from tileyard.verbs.tune.result.records import is_final, median_ns
+
+USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
+"""Outcomes of cases that ran for their usual time. A crash or a hang predicts nothing of other cases."""
+DOUBT = 3
+"""Number of measured cases that weigh as much as the expectation itself."""
+NO_RUN = RunStarted(run="", at=0.0, title="", target="", devices=())
+Verdict = Literal["passed", "flaky", "retried", "failed", "not_run"]
+
+
+class Judged(Record):
+    """An attempt that ended, and the verdict on its case.
+
+    One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed and
+    will be tried again. ``alike`` is the number of cases that failed before it with the same message, for configs apart from numbers.
+    """
+
+    verdict: Verdict
+    trial: Trial
+    alike: int = 0
+
+
+Change = RunStarted | DeviceAwaited | Judged | Note | RunEnded
+"""A change that reports print. Of the waits for a device only the first counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A case on a device, for ``ran_s``.
+
+    ``left_s`` is negative if it takes longer than expected, None if unknown; ``limit_s`` is the time
+    until its limit ends it.
+    """
+
+    device: str
+    case: Case
+    ran_s: float
+    left_s: float | None
+    limit_s: float
+
+    @property
+    def remaining_s(self) -> float:
+        """A guess at its remaining time: a case a minute over its time takes a minute more."""
+        left_s = self.left_s or 0.0
+        return left_s if left_s >= 0 else min(-left_s, max(self.limit_s, 0.0))
+
+
+@dataclass(kw_only=True)
+class RunView:
+    """A run at one moment. Only ``take`` changes it. Cases in progress are named by their keys, others by their ids.
+
+    ``about`` is the run's first event, and ``reason`` is why it ended, None while it goes on. ``changed`` is what the
+    last event changed.
+
+    ``open`` contains the cases that were planned and have not ended: some are ``building``, some are ``ready`` to run,
+    and some have started, at ``started_s``. ``on_device`` and ``device_of`` map devices to their cases and back.
+    ``awaited`` are devices that somebody else holds.
+
+    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
+    ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
+    lowest median on each silicon, of the finals once these have begun. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
+    ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time; ``further`` counts
+    those of them that are no configs of their own: finals and controls.
+    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
+    ended, which took ``steps_s``.
+    ``pairs`` says how far a comparison is, ``targets`` how far a build.
+    """
+
+    about: RunStarted = NO_RUN
+    begun_s: float = 0.0
+    reason: StopReason | None = None
+    changed: Change | None = None
+    spared: frozenset[str] = frozenset()
+    planned: int = 0
+    planned_s: float = 0.0
+    open: dict[str, CasePlanned] = field(default_factory=dict)
+    building: dict[str, None] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    started_s: dict[str, float] = field(default_factory=dict)
+    on_device: dict[str, str] = field(default_factory=dict)
+    device_of: dict[str, str] = field(default_factory=dict)
+    awaited: dict[str, None] = field(default_factory=dict)
+    counts: Counter[Outcome] = field(default_factory=Counter)
+    again: dict[str, Outcome] = field(default_factory=dict)
+    failures: dict[str, Outcome] = field(default_factory=dict)
+    messages: Counter[tuple[Verdict, str]] = field(default_factory=Counter)
+    flaky: list[str] = field(default_factory=list)
+    reused: int = 0
+    further: Counter[Literal["planned", "ended", "reused"]] = field(default_factory=Counter)
+    fresh: int = 0
+    fresh_s: float = 0.0
+    best: dict[str, Trial] = field(default_factory=dict)
+    measured: int = 0
+    measured_s: float = 0.0
+    foreseen_s: float = 0.0
+    steps: int = 0
+    steps_s: float = 0.0
+    pairs: PairsCounted | None = None
+    targets: TargetsBuilt | None = None
+
+    # ---- the fold ----------------------------------------------------------------------------
+
+    def take(self, event: Event, at_s: float) -> None:
+        """Process the next event, received at that time. A first event resets the view."""
+        self.changed = None
+        match event:
+            case RunStarted(spared=spared):
+                begun = RunView(about=event, begun_s=at_s, spared=frozenset(spared), changed=event)
+                vars(self).update(vars(begun))
+            case CasePlanned():
+                self._plan(event)
+            case BuildStarted(case=key):
+                if key in self.open:
+                    self.building[key] = None
+            case BuildEnded(case=key):
+                self._end_build(key)
+            case PairsCounted() | TargetsBuilt():
+                self._count(event)
+            case DeviceAsked():
+                pass
+            case DeviceAwaited(device=device):
+                if device not in self.awaited:
+                    self.changed = event
+                self.awaited[device] = None
+            case DeviceLeased(device=device):
+                self.awaited.pop(device, None)
+            case DeviceReleased(device=device):
+                self.awaited.pop(device, None)
+                self._leave(device)
+            case CaseStarted(case=key, device=device):
+                if key in self.open:
+                    self._start(key, device, at_s)
+            case StepEnded(seconds=seconds):
+                self.steps += 1
+                self.steps_s += seconds
+            case CaseEnded(trial=trial):
+                self._end(trial, at_s)
+            case Note():
+                self.changed = event
+            case RunEnded():
+                self._stop(event)
+            case _:
+                assert_never(event)
+
+    def _plan(self, planned: CasePlanned) -> None:
+        case = planned.case
+        self.open[case.key] = planned
+        if case.attempt == 1:
+            self.planned += 1
+            self.further["planned"] += case.control or is_final(planned)
+            self.planned_s += case.expected_s or 0.0
+        elif (outcome := self.failures.pop(case.id, None)) is not None:
+            self.counts[outcome] -= 1  # an attempt that no event had announced
+            self.again[case.id] = outcome
+
+    def _count(self, counted: PairsCounted | TargetsBuilt) -> None:
+        if isinstance(counted, PairsCounted):
+            self.pairs = counted
+        else:
+            self.targets = counted
+
+    def _end_build(self, key: str) -> None:
+        self.building.pop(key, None)
+        if key in self.open:
+            self.ready.add(key)
+
+    def _start(self, key: str, device: str, at_s: float) -> None:
+        """A device starts a case, which no other device runs any more."""
+        self._leave(self.device_of.get(key, device))
+        self._leave(device)
+        self.on_device[device], self.device_of[key] = key, device
+        self.started_s[key] = at_s
+
+    def _leave(self, device: str) -> None:
+        key = self.on_device.pop(device, None)
+        if key is not None:
+            del self.device_of[key]
+
+    def _end(self, trial: Trial, at_s: float) -> None:
+        key = trial.key
+        if not trial.reused:
+            self.fresh_s = self.fresh_s if self.fresh else at_s
+            self.fresh += 1
+        if key in self.device_of:
+            self._leave(self.device_of[key])
+        self.started_s.pop(key, None)
+        self.building.pop(key, None)
+        self.ready.discard(key)
+        self.reused += trial.reused
+        is_further = trial.control or is_final(trial)
+        self.further["ended"] += is_further
+        self.further["reused"] += is_further and trial.reused
+        planned = self.open.pop(key, None)
+        expected_s = planned.case.expected_s if planned is not None else None
+        if expected_s and trial.run_s and not trial.reused and trial.outcome in USUAL:
+            self.measured += 1
+            self.measured_s += trial.run_s
+            self.foreseen_s += expected_s
+        verdict, alike = self._judge(trial), 0
+        if verdict in ("failed", "retried"):
+            said = (verdict, kind_of(trial))
+            alike, self.messages[said] = self.messages[said], self.messages[said] + 1
+        self.changed = Judged(verdict=verdict, trial=trial, alike=alike)
+
+    def _stop(self, ended: RunEnded) -> None:
+        self.reason, self.changed = ended.reason, ended
+        self.counts.update(self.again.values())  # nothing is tried again now
+        self.failures.update(self.again)
+        self.again.clear()
+
+    def _judge(self, trial: Trial) -> Verdict:
+        """Decide whether an outcome is final. A run that was stopped tries nothing again."""
+        case, outcome = trial.case, trial.outcome
+        is_stopped = bool(self.counts[Outcome.NOT_RUN])
+        self.again.pop(case, None)
+        if not is_stopped and is_retried(outcome, trial.attempt, self.about.retries):
+            self.again[case] = outcome
+            return "retried"
+        self.counts[outcome] += 1
+        if outcome is Outcome.NOT_RUN:
+            return "not_run"
+        if outcome not in WELL:
+            self.failures[case] = outcome
+            return "failed"
+        best = self.best.get(trial.silicon)
+        if (
+            trial.measurement is not None
+            and not trial.control
+            and (best is None or _is_better(trial, best))
+        ):
+            self.best[trial.silicon] = trial
+        if trial.attempt > 1:
+            self.flaky.append(case)
+            return "flaky"
+        return "passed"
+
+    # ---- derived ------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> int:
+        """Number of cases that have their outcome."""
+        return self.counts.total()
+
+    @property
+    def built(self) -> int:
+        """Number of cases that need no build any more."""
+        return self.ended + len(self.ready)
+
+    @property
+    def ratio(self) -> float:
+        """Measured times relative to expected ones; 1 as long as little is measured."""
+        if not self.measured:
+            return 1.0
+        doubt_s = DOUBT * self.foreseen_s / self.measured
+        return (self.measured_s + doubt_s) / (self.foreseen_s + doubt_s)
+
+    def running(self, now_s: float) -> list[Running]:
+        """The cases on devices, the one with most time left first."""
+        ratio = self.ratio
+        found = []
+        for device, key in self.on_device.items():
+            case, ran_s = self.open[key].case, now_s - self.started_s[key]
+            left_s = None if case.expected_s is None else ratio * case.expected_s - ran_s
+            limit_s = case.limits.run_s - ran_s
+            found.append(
+                Running(device=device, case=case, ran_s=ran_s, left_s=left_s, limit_s=limit_s)
+            )
+        return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
+
+    def pace_left_s(self, now_s: float) -> float | None:
+        """Time until the last announced case ends, at the pace of those that ended, or the budget does; None if no pace is known."""
+        left = self.about.cases - self.ended
+        if self.fresh < 2 or left <= 0:
+            return None
+        left_s = left * (now_s - self.fresh_s) / (self.fresh - 1)
+        budget_s = self.about.budget_left_s
+        return (
+            left_s if budget_s is None else min(left_s, max(budget_s - (now_s - self.begun_s), 0.0))
+        )
+
+    def left_s(self, now_s: float) -> float | None:
+        """Time until the last case ends, its check included; None if no expectation is known."""
+        devices_s = self._devices_left_s(now_s)
+        return None if devices_s is None else max(devices_s, self._steps_left_s())
+
+    def _steps_left_s(self) -> float:
+        """Time for the remaining golden and check steps, at their pace so far."""
+        about = self.about
+        left = min(about.steps - self.steps, 2 * (len(self.open) + self._unplanned))
+        if left <= 0 or not about.lanes:
+            return 0.0
+        each_s = (self.steps_s + DOUBT * about.steps_s / about.steps) / (self.steps + DOUBT)
+        return left * each_s / about.lanes
+
+    @property
+    def _unplanned(self) -> int:
+        return max(0, self.about.cases - self.planned)
+
+    def _devices_left_s(self, now_s: float) -> float | None:
+        ratio, running = self.ratio, self.running(now_s)
+        batches: dict[str, float] = {}  # the work left in each, in the order of planning
+        for key, planned in self.open.items():
+            batch = planned.batch or key
+            batches[batch] = batches.get(batch, 0.0) + (planned.case.expected_s or 0.0)
+        work_s = ratio * (sum(batches.values()) + self._unplanned_s())
+        if work_s <= 0:
+            return None
+        slots = max(len(self.about.devices) - len(self.awaited), len(running), 1)
+        begun = set()
+        ends_s = []  # when each of the slots in use has ended its batch, whose cases run one by one
+        for one in running:
+            batch = self.open[one.case.key].batch or one.case.key
+            begun.add(batch)
+            if one.case.expected_s is not None:
+                grown_s = one.remaining_s - ratio * one.case.expected_s
+                work_s += grown_s
+                ends_s.append(ratio * batches[batch] + grown_s)
+        next_s = next((left_s for batch, left_s in batches.items() if batch not in begun), 0.0)
+        next_s = min(ends_s) + ratio * next_s if len(ends_s) >= slots else 0.0
+        return max(0.0, work_s / slots, max(ends_s, default=0.0), next_s)
+
+    def _unplanned_s(self) -> float:
+        """Expected time of the cases that are not planned yet."""
+        unplanned = self._unplanned
+        if not unplanned or not self.planned:
+            return self.about.expected_s if unplanned else 0.0
+        if self.about.expected_s:
+            return max(0.0, self.about.expected_s - self.planned_s)
+        return unplanned * self.planned_s / self.planned
+
+
+def kind_of(trial: Trial) -> str:
+    """The part of a message that failures share which are alike: those of configs differ in numbers."""
+    if trial.testcase:
+        return why(trial)
+    wrong = trial.mismatch
+    if wrong is None:
+        return leave_out_numbers(why(trial))
+    return f"{wrong.output}, {format_share(wrong.wrong / max(wrong.total, 1))} wrong"
+
+
+def _is_better(trial: Trial, best: Trial) -> bool:
+    """Whether a trial's time counts more than that of the best one so far, or is lower."""
+    return (not is_final(trial), median_ns(trial)) < (not is_final(best), median_ns(best))

@@ -1,0 +1,175 @@
+"""Formats figures and configs as words, the same way in every view."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from tileyard.base.model import WELL, Measurement, Mismatch, Outcome, Value
+
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+SAME_WAY = 0.05
+"""Largest difference in the share of wrong elements between outputs that are wrong in the same way."""
+TIMES = {"ns": "", "CPU ns": " CPU"}
+"""Units of times, and the text that follows such a time."""
+
+
+def format_time(nanoseconds: float) -> str:
+    """Three or four significant digits with a suitable unit: ns, us, ms or s."""
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if nanoseconds < limit:
+            return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
+    return f"{nanoseconds / 1e9:.4g} s"
+
+
+WIDE = 0.05
+"""The share of a median from which on the two sides of its interval are stated each."""
+
+
+def format_interval(measured: Measurement) -> str:
+    """The interval of a median in percent of it: half its width, or each side where one is wide: -97.3 +3.3 %."""
+    below, above = _sides(measured)
+    if max(below, above) < WIDE:
+        return format_share((below + above) / 2, 1)
+    return f"-{100 * below:.1f} +{100 * above:.1f} %"
+
+
+def format_measured(measured: Measurement) -> str:
+    """The median time, and its interval where that is wide: 3.766 ms [103 us, 3.889 ms]."""
+    took = format_time(measured.median_ns)
+    if max(_sides(measured)) < WIDE:
+        return took
+    return f"{took} [{format_time(measured.low_ns)}, {format_time(measured.high_ns)}]"
+
+
+def _sides(measured: Measurement) -> tuple[float, float]:
+    median_ns = measured.median_ns
+    if not median_ns:
+        return 0.0, 0.0
+    return 1 - measured.low_ns / median_ns, measured.high_ns / median_ns - 1
+
+
+def format_quantity(number: float, unit: str) -> str:
+    """A number with its unit; nanoseconds as in ``format_time``, of a CPU or not."""
+    if unit in TIMES:
+        return format_time(number) + TIMES[unit]
+    return clean_line(f"{number:.6g} {unit}")
+
+
+def format_rate(flops: float, nanoseconds: float) -> str:
+    """Floating-point operations per second in GFLOP/s; empty if the work is not known."""
+    return f"{flops / nanoseconds:.1f}" if flops and nanoseconds else ""
+
+
+def format_config(config: Mapping[str, Value]) -> str:
+    """``key=value`` pairs in the config's own order."""
+    return " ".join(f"{key}={value}" for key, value in config.items())
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: 0.4 s, 12 s, 3 min 20 s."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*\w)")
+
+
+def leave_out_numbers(text: str) -> str:
+    """What texts share that are equal but for their numbers."""
+    return _NUMBER.sub("#", text)
+
+
+def join_numbers(texts: Sequence[str]) -> str:
+    """One text for several that are equal but for their numbers: the least and the largest where these differ."""
+    found = iter(zip(*map(_NUMBER.findall, texts), strict=True))
+
+    def join(_: re.Match[str]) -> str:
+        numbers = sorted(set(next(found)), key=float)
+        return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+
+    return _NUMBER.sub(join, texts[0])
+
+
+class Compared(Protocol):
+    """What ended, and how wrong its worst output was."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended."""
+
+    @property
+    def mismatch(self) -> Mismatch | None:
+        """What was wrong, if it was compared."""
+
+
+def ask_about_reference(ended: Sequence[Compared], names: str) -> str:
+    """A question, if nothing that was compared is right, and all of it is wrong in the same way; otherwise empty.
+
+    That is: the same output is wrong, and about the same share of its elements. ``names`` says what these are.
+    """
+    found = [one.mismatch for one in ended if one.mismatch is not None]
+    shares = [one.wrong / max(one.total, 1) for one in found]
+    is_well = any(one.outcome in WELL for one in ended)
+    is_alike = len({one.output for one in found}) == 1 and max(shares) - min(shares) <= SAME_WAY
+    if is_well or len(found) < 2 or not is_alike:
+        return ""
+    return f"all {len(found)} {names} differ in the same way from the reference: is the reference right?"
+
+
+def format_share(share: float, digits: int = 0) -> str:
+    """A share in percent: 5 %, with ``digits`` behind the point."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def format_bytes(size: float) -> str:
+    """Three significant digits with a suitable unit: B, KiB, MiB, GiB or TiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
+def make_visible(text: str) -> str:
+    """Foreign text with control characters written as escapes, except newlines and tabs.
+
+    These include DEL, the C1 controls, those that change the direction of writing, and lone surrogates,
+    which cannot be sent to a terminal.
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def clean_line(text: str, limit: int = 0) -> str:
+    """Foreign text as one line without effect on a terminal, cut at ``limit`` characters if that is not 0.
+
+    Unprintable characters are written as escapes, except those that only separate words or lines.
+    """
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in line
+        )
+    return line[: limit - 1] + "…" if limit and len(line) > limit else line
+
+
+OUTCOME_STYLES: dict[Outcome, str] = {
+    Outcome.PASSED: "green",
+    Outcome.UNCHECKED: "yellow",
+    Outcome.SKIPPED: "dim",
+    Outcome.NOT_RUN: "dim",
+    Outcome.QUEUE_TIMEOUT: "magenta",
+    Outcome.INFRA_ERROR: "magenta",
+}
+"""Outcomes that are not listed are failures, and red."""
+
+
+def outcome_style(outcome: Outcome) -> str:
+    """The colour in which an outcome is shown."""
+    return OUTCOME_STYLES.get(outcome, "red")

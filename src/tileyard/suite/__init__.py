@@ -1,1 +1,0 @@
-"""The verb ``test``: suites of cases, which cases run and in which pieces, and the results."""

@@ -1,0 +1,1 @@
+"""The verb ``check``: mistakes in the synchronization of kernels, and undefined accesses."""

@@ -1,0 +1,1 @@
+"""The verb ``ci``: suites as jobs of a CI run."""

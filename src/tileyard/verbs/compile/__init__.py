@@ -1,0 +1,1 @@
+"""The verb ``compile``, and ``inspect``, ``bundle`` and ``run-artifact``: what is built, and what it holds."""

@@ -1,0 +1,1 @@
+"""The verb ``doctor``: problems of a host, and how to fix them."""

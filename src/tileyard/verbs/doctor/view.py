@@ -1,0 +1,125 @@
+"""Describes a host: a table of its devices, one line per probe, and the problems found."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
+from tileyard.devices.survey import DeviceState, Survey
+from tileyard.show.console import new_table, print_table
+from tileyard.show.words import clean_line, format_seconds
+from tileyard.verbs.doctor.plan.findings import Diagnosis, Level
+
+LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+VERDICT_STYLES = {
+    Verdict.GOOD: "green",
+    Verdict.FAILED: "red",
+    Verdict.BUSY: "yellow",
+    Verdict.UNKNOWN: "yellow",
+}
+
+
+def print_survey(console: Console, survey: Survey) -> None:
+    """One row a device, and under it whatever else there is to say."""
+    columns = ("device", "class", "health", "since", "queue", "busy", "held idle", "holder")
+    table = new_table(columns, ("device", "class", "health", "holder"))
+    for state in survey.devices:
+        since = ""
+        if state.holder is not None:
+            since = format_seconds(max(0.0, survey.at - state.holder.since))
+        table.add_row(
+            Text(state.name),
+            Text(state.kind),
+            _health(state, survey.at),
+            since,
+            str(state.queue or ""),
+            _share(state.busy_share),
+            _share(state.held_idle_share) if state.holder is not None else "",
+            Text(_holder(state)),
+        )
+    print_table(console, table, cut="holder")
+    if survey.queues:
+        console.print()
+        print_table(console, _list_queues(survey))
+    for note in survey.notes:
+        console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
+
+
+def _list_queues(survey: Survey) -> Table:
+    """One row per queue: where its devices come from, and our tasks there."""
+    texts = ("queue", "class", "devices", "client")
+    columns = (*texts, "slots", "tasks here")
+    table = new_table(columns, left=texts, wrapped=columns)
+    for queue in survey.queues:
+        client = Text(clean_line(queue.tool))
+        if not queue.is_tool_found:
+            client.append(": is not on this machine", style="red")
+        table.add_row(
+            Text(queue.name),
+            Text(queue.kind),
+            Text(clean_line(queue.identity)),
+            client,
+            str(queue.slots),
+            str(queue.tasks or ""),
+        )
+    return table
+
+
+def print_probe(console: Console, report: ProbeReport) -> None:
+    """Print the result of a probe, and its consequences."""
+    probe = report.probe
+    line = Text.assemble(
+        f"{probe.device}: ",
+        (str(probe.verdict), VERDICT_STYLES[probe.verdict]),
+        f" in {format_seconds(probe.seconds)}",
+        f": {clean_line(probe.message)}" if probe.message else "",
+    )
+    console.print(line, soft_wrap=True)
+    if report.readmitted:
+        console.print(Text(f"{probe.device} is back from quarantine"), soft_wrap=True)
+    elif not report.health.is_well:
+        good = f"{len(report.health.probes)} of {GOOD_PROBES_NEEDED} good probes"
+        reason = clean_line(report.health.reason)
+        line = Text(f"{probe.device} is in quarantine: {reason} ({good})")
+        console.print(line, soft_wrap=True)
+
+
+def _health(state: DeviceState, at: float) -> Text:
+    health = state.health
+    if health.is_well and state.unknown:
+        return Text(f"unknown: {clean_line(state.unknown)}", style="yellow")
+    if health.is_well:
+        return Text("well", style="green")
+    ago = format_seconds(max(0.0, at - health.since))
+    good = f", {len(health.probes)} of {GOOD_PROBES_NEEDED} good probes" if health.probes else ""
+    reason = clean_line(health.reason)
+    part = "" if health.device in ("", state.name) else f"{clean_line(health.device)}, "
+    return Text(f"quarantine: {reason} ({part}by {health.user}, {ago} ago{good})", style="red")
+
+
+def _holder(state: DeviceState) -> str:
+    holder = state.holder
+    if holder is None:
+        return ""
+    command = clean_line(holder.command)
+    part = "" if holder.device == state.name else f" (has {clean_line(holder.device)})"
+    return f"{holder.user} {holder.pid}: {command}{part}"
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else f"{100 * share:.0f} %"
+
+
+def print_findings(console: Console, diagnosis: Diagnosis) -> None:
+    """Print one line per finding, aligned, with advice below it."""
+    width = max((len(finding.subject) for finding in diagnosis.findings), default=0)
+    for finding in diagnosis.findings:
+        line = Text.assemble(
+            (f"{finding.level:<4}", LEVEL_STYLES[finding.level]),
+            f"  {finding.subject:<{width}}  {clean_line(finding.message)}",
+        )
+        console.print(line, soft_wrap=True, highlight=False)
+        if finding.todo:
+            console.print(
+                Text(f"{'':4}  {'':{width}}  -> {clean_line(finding.todo)}"), soft_wrap=True
+            )

@@ -1,0 +1,1 @@
+"""The verb ``exec``: a GPU script on the CPU."""

@@ -1,0 +1,1 @@
+"""The verbs ``lease`` and ``devices``: devices that people and jobs share."""

@@ -1,0 +1,146 @@
+"""``tileyard devices``: lists devices, their holders and their health."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tileyard.base.errors import NoEffectError
+from tileyard.show.typed import AsJson
+
+app = typer.Typer(rich_markup_mode=None)
+WINDOW = "500ms"
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def devices(
+    context: typer.Context,
+    *,
+    window: Annotated[
+        str, typer.Option(metavar="TIME", help="Time for which the load is measured.")
+    ] = WINDOW,
+    json: AsJson = False,
+    install: Annotated[
+        bool,
+        typer.Option(
+            "--install",
+            help="As root: make the lock directory for all users, now and at each start.",
+        ),
+    ] = False,
+    tmpfiles: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where --install writes the entry for systemd.")
+    ] = Path("/etc/tmpfiles.d"),
+) -> int:
+    """Show the devices of this host: health, holder, queue, and how busy they are.
+
+    "busy" is the share of the window in which the device worked, for any process: for CPU
+    cores as the kernel counts it, for GPUs NVML's own figure, for others unknown. "held
+    idle" is the share in which a process held it and it did nothing; "?" if unknown.
+    Both are measured during this window only.
+
+    Queues for devices of other hosts are listed as declared, and not contacted.
+
+    A name may be a class (cuda), a device (cuda:1), or its UUID; see docs for declaring devices.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    from tileyard.devices.survey import survey_devices
+    from tileyard.show.opening import load_settings, present
+    from tileyard.show.values import parse_duration_s
+    from tileyard.verbs.doctor.view import print_survey
+
+    if install:
+        for flag, is_given in (("--json", json), ("--window", window != WINDOW)):
+            if is_given:
+                raise NoEffectError(f"{flag} has no effect with --install", option=flag)
+        from tileyard.base.settings import read_lock_dir
+        from tileyard.devices.installing import install_directory
+
+        print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))
+        return 0
+    survey = survey_devices(load_settings(), parse_duration_s(window))
+    present(survey, json, print_survey)
+    return 0
+
+
+@app.command()
+def probe(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
+    ] = "",
+    *,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="Probe every device that is in quarantine.")
+    ] = False,
+    json: AsJson = False,
+) -> int:
+    """Probe a free device, and update its quarantine.
+
+    A failed probe puts it into quarantine; the third good one in a row ends that. While a
+    process waits for such a device it is probed once a minute; otherwise a cron job can do it.
+
+    Exit status: 0 all are good, 1 one failed, 3 one is in use or its probe was inconclusive.
+    """
+    from tileyard.base.errors import UsageError
+    from tileyard.devices.health import Verdict, probe_now, read_health, run_apart
+    from tileyard.devices.registry import find_devices, parse_device
+    from tileyard.show.console import Console
+    from tileyard.show.opening import load_settings, print_json
+    from tileyard.verbs.doctor.view import print_probe
+
+    if bool(name) == quarantined:
+        raise UsageError("name one device, or give --quarantined")
+    settings = load_settings()
+    devices = (parse_device(name, settings),) if name else find_devices(settings)
+    reports = [
+        run_apart(probe_now(device))
+        for device in devices
+        if not quarantined or not read_health(device).is_well
+    ]
+    if json:
+        print_json(reports if quarantined else reports[0])
+    else:
+        for report in reports:
+            print_probe(Console(), report)
+    verdicts = {report.probe.verdict for report in reports}
+    if Verdict.FAILED in verdicts:
+        return 1
+    return 0 if verdicts <= {Verdict.GOOD} else 3
+
+
+@app.command()
+def readmit(name: Name) -> int:
+    """End a device's quarantine, also one of another user."""
+    from tileyard.devices.health import readmit_device
+    from tileyard.devices.registry import parse_device
+    from tileyard.show.opening import load_settings
+
+    device = parse_device(name, load_settings())
+    was = readmit_device(device)
+    print(f"{device.name} {'is back from quarantine' if was else 'was not in quarantine'}")
+    return 0
+
+
+@app.command()
+def quarantine(
+    name: Name,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why, in a few words.")],
+) -> int:
+    """Keep everyone from leasing a device until it is readmitted; its holder keeps it.
+
+    It is not probed automatically: only "devices readmit" and "devices probe" end the quarantine.
+    """
+    from tileyard.devices.health import quarantine_device, read_health
+    from tileyard.devices.registry import parse_device
+    from tileyard.show.opening import load_settings
+    from tileyard.show.words import clean_line
+
+    device = parse_device(name, load_settings())
+    quarantine_device(device, reason)
+    print(f"{device.name} is in quarantine: {clean_line(read_health(device).reason)}")
+    return 0

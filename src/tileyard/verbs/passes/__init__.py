@@ -1,0 +1,1 @@
+"""The verb ``passes``: the result of each pass on a kernel."""

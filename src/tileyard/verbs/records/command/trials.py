@@ -1,0 +1,100 @@
+"""``tileyard trials``: lists recorded trials, and carries them from one data directory to another."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tileyard.show.kernel_options import OutputFile
+from tileyard.show.typed import AsJson, Rows, Subject, typed
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def trials(  # noqa: PLR0913 - each option of the command is a parameter
+    context: typer.Context,
+    *,
+    kernel: Annotated[
+        str, typer.Option(help="Only trials of this kernel, or program's testcase.")
+    ] = "",
+    run: Annotated[str, typer.Option(help="Only trials of this run.")] = "",
+    outcome: Annotated[str, typer.Option(help="Only trials with this outcome.")] = "",
+    rows: Rows = 30,
+    json: AsJson = False,
+) -> int:
+    """List recorded trials, newest first.
+
+    Those of cases that did not run, as after Ctrl-C, are listed with --outcome not_run, --run or --json.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    from tileyard.show.opening import open_store, parse_outcome, present
+    from tileyard.store.trials import TrialQuery
+    from tileyard.verbs.tune.plan.deciding import add_deciding, find_deciding
+    from tileyard.verbs.tune.view.trials import print_trials
+
+    wanted = parse_outcome(outcome) if outcome else None
+    was_run = not (outcome or run or json)
+    query = TrialQuery(kernel=kernel, run=run, outcome=wanted, was_run=was_run, limit=rows)
+    with open_store() as (store, _):
+        found = store.list_trials(query)
+        deciding = find_deciding(store, found)
+    if found or json:
+        present([add_deciding(one, deciding) for one in found], json, print_trials, deciding)
+    else:
+        asked = {"of": kernel, "in run": run, "that ended as": outcome}
+        which = "".join(f" {word} {value}" for word, value in asked.items() if value)
+        print(f"no trials{which}", file=sys.stderr)
+    return 0
+
+
+@app.command("export")
+@typed
+def export(
+    subject: Subject = "",
+    *,
+    output: OutputFile,
+) -> int:
+    """Write recorded trials, and the winners of their studies, into a file for tileyard trials import.
+
+    Exit status: 0 they were written, 2 there are none, or bad usage.
+    """
+    from tileyard.base.errors import UsageError
+    from tileyard.show.opening import open_store, write_file
+    from tileyard.store.carried import encode_trials
+    from tileyard.store.choices import list_choices
+    from tileyard.store.trials import TrialQuery
+
+    with open_store() as (store, home):
+        found = store.list_trials(TrialQuery(run=subject, limit=0))
+        found = found or store.list_trials(TrialQuery(kernel=subject, limit=0))
+    if not found:
+        what = f"of {subject} " if subject else ""
+        raise UsageError(f"no trial {what}is recorded in {home}")
+    write_file(output or "", encode_trials(reversed(found), list_choices(home)))
+    return 0
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file that tileyard trials export wrote.")
+    ],
+) -> int:
+    """Import trials that were recorded elsewhere; those that are here already are skipped.
+
+    Exit status: 0 they are here now, 2 bad usage; then nothing was imported.
+    """
+    from tileyard.base.wording import count_of
+    from tileyard.show.opening import load_settings, read_file
+    from tileyard.store.carried import decode_trials, import_trials
+    from tileyard.store.trials import open_store
+
+    found, choices = decode_trials(read_file(file), file)
+    home = load_settings().make_home()
+    with open_store(home) as store:
+        fresh = import_trials(home, store, found, choices)
+    known = f", {len(found) - len(fresh)} were here already" if len(found) > len(fresh) else ""
+    print(f"{count_of(len(fresh), 'trial')} imported into {home}{known}")
+    return 0

@@ -1,0 +1,1 @@
+"""The verb ``reduce``: a failing kernel, cut down."""

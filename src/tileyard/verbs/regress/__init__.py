@@ -1,0 +1,1 @@
+"""The verb ``regress``, and ``static`` and ``bisect``: two versions against each other."""

@@ -1,0 +1,266 @@
+"""One comparison of two sides: the sides, how they are compared, and the gate."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.measures import Measure
+from tileyard.base.model import Limits, Side
+from tileyard.base.modes import make_folder
+from tileyard.base.places import Document, Place, Table
+from tileyard.base.settings import Settings
+from tileyard.base.strict import Strict, decode, decode_all
+from tileyard.base.wording import count_of
+from tileyard.service.verbs import StartRegress
+from tileyard.show.carrying import Carry
+from tileyard.show.values import refuse_unused
+from tileyard.targets.registry import COMMAND, make_target
+from tileyard.verbs.regress.plan import recorded
+from tileyard.verbs.regress.plan.named_sides import (
+    find_sides,
+    find_suites,
+    is_stored,
+    refuse_toolchains,
+)
+from tileyard.verbs.regress.plan.sides import probe_side, side_variables
+from tileyard.verbs.regress.result.figures import BUILD, TELLING_ROUNDS
+from tileyard.verbs.regress.result.gate import CaseMargin, Gate
+from tileyard.verbs.regress.result.limits import require_figures
+from tileyard.verbs.regress.result.timed import Allowance, Regression
+from tileyard.verbs.tune.view.progress import StudyLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The requested comparison: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
+
+    base: str
+    head: str
+    files: tuple[str, ...]
+    select: tuple[str, ...] = ()
+    scripts: bool = False
+    measure: Measure | None = None
+    rounds: int = 0
+    target: str
+    devices: tuple[str, ...]
+    gate: Gate
+    case_s: float
+    budget_s: float | None = None
+    all_configs: bool = False
+    until: Literal["built", "timed", "confirmed"] = "confirmed"
+    clean: bool = False
+    queue_limit_s: float
+    run_s: float
+    build_s: float
+    python_limit_s: float = 0.0
+    compile_workers: int | None
+
+
+def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
+    """Build and time the kernels or the suite of both sides."""
+    suite, case = ("", "") if asked.scripts else find_suite(asked.files)
+    if suite:
+        select = (*asked.select, case) if case else asked.select
+        return _run_suite(replace(asked, select=select), suite, settings, carry)
+    if not any(map(is_stored, (asked.base, asked.head))):
+        refuse_unused("without a suite or a side that is built", {"--select": asked.select})
+    if asked.target and not asked.scripts:
+        make_target(asked.target, settings.plugins)  # refuses an unknown one at once
+        require_figures(asked.gate.limits, asked.target)
+    work = settings.make_home() / "tmp"
+    make_folder(work)
+    named = (asked.base, asked.head)
+    finding = find_sides(named, asked.files, settings, clean=asked.clean, scripts=asked.scripts)
+    with (
+        finding as (base, head),
+        tempfile.TemporaryDirectory(prefix="regress-", dir=work) as scratch,
+    ):
+        sides = (base.side, head.side)
+        if asked.rounds:
+            sides = _settle_builds(*sides, Path(scratch), settings)
+            # A data directory that contains only precompiled headers.
+            settings = msgspec.structs.replace(settings, home=Path(scratch))
+        else:
+            sides = (_settle(sides[0], Path(scratch)), _settle(sides[1], Path(scratch)))
+        if asked.scripts:
+            sides = (_settle_scripts(sides[0]), _settle_scripts(sides[1]))
+        start = StartRegress(
+            base=sides[0],
+            head=sides[1],
+            base_files=base.files,
+            head_files=head.files,
+            target=asked.target,
+            gate=asked.gate,
+            case_s=asked.case_s,
+            scripts=asked.scripts,
+            measure=asked.measure,
+            select=asked.select,
+            budget_s=asked.budget_s,
+            rounds=asked.rounds,
+            all_configs=asked.all_configs,
+            until=asked.until,
+            devices=asked.devices,
+            limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
+            python_limit_s=asked.python_limit_s,
+            compile_workers=asked.compile_workers,
+            queue_limit_s=asked.queue_limit_s,
+        )
+        return carry(
+            start, settings, StudyLayout(tells_ends=False)
+        )  # a pair is announced when it is decided
+
+
+def find_suite(files: Sequence[str]) -> tuple[str, str]:
+    """The requested suite of programs, and its case; empty for files of kernels, and for all cases.
+
+    Raises UsageError if a suite is not the only file.
+    """
+    suites = [
+        (suite, case)
+        for suite, _, case in (file.partition("::") for file in files)
+        if _is_suite(suite)
+    ]
+    if suites and len(files) > 1:
+        raise UsageError(f"{suites[0][0]} is a suite, and one suite is compared alone")
+    return suites[0] if suites else ("", "")
+
+
+def _is_suite(file: str) -> bool:
+    """A folder, also one that exists only in a revision, or a TOML file."""
+    path = Path(file)
+    return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
+
+
+def _run_suite(asked: Asked, suite: str, settings: Settings, carry: Carry) -> Regression:
+    refuse_unused(
+        "with a suite of programs",
+        {
+            "--static": asked.rounds,
+            "--all-configs": asked.all_configs,
+            "--fail-on": asked.gate.limits,
+        },
+    )
+    home = settings.make_home()
+    with find_suites((asked.base, asked.head), suite, home, clean=asked.clean) as found:
+        (base, base_path), (head, head_path) = found
+        start = StartRegress(
+            base=base,
+            head=head,
+            base_files=(),
+            head_files=(),
+            target=COMMAND,
+            gate=asked.gate,
+            case_s=asked.case_s,
+            budget_s=asked.budget_s,
+            suite=(str(base_path), str(head_path)),
+            select=asked.select,
+            devices=asked.devices,
+            compile_workers=asked.compile_workers,
+            queue_limit_s=asked.queue_limit_s,
+        )
+        return carry(start, settings, StudyLayout(tells_ends=False))
+
+
+def judge_sides(base: str, head: str, gate: Gate, noise_from: Sequence[str]) -> Regression:
+    """Judge the numbers of two files, one for each side; the others are earlier ones of either."""
+    refuse_toolchains((base, head))
+    sides = [recorded.read_side(Path(file)) for file in (base, head)]
+    if not any(any(side.values()) for side in sides):
+        raise UsageError(f"neither {base} nor {head} has a benchmark with a time")
+    noise = recorded.UNKNOWN
+    if noise_from:
+        earlier = [recorded.read_side(Path(file)) for file in noise_from]
+        noise = recorded.find_noise(recorded.as_reports(earlier), recorded.as_reports(sides))
+    return recorded.judge_reports(recorded.pair_sides(*sides), (base, head), gate, noise)
+
+
+def judge_reports(files: Sequence[str], gate: Gate, noise_from: Sequence[str]) -> Regression:
+    """Judge reports that have both sides, all of these files in their order; the others are earlier ones."""
+    found = [report for file in files for report in recorded.read_reports(Path(file))]
+    numbered = [
+        msgspec.structs.replace(report, name=str(number)) for number, report in enumerate(found, 1)
+    ]
+    name = f"in {count_of(len(found), 'report')} of {', '.join(files)}"
+    noise = recorded.UNKNOWN
+    if noise_from:
+        earlier = [report for file in noise_from for report in recorded.read_reports(Path(file))]
+        noise = recorded.find_noise(earlier, found)
+    return recorded.judge_reports(numbered, (name, name), gate, noise)
+
+
+def _settle(side: Side, scratch: Path) -> Side:
+    """A side with its environment, if it has a Python of its own."""
+    if not side.python:
+        return side
+    return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
+
+
+def _settle_scripts(side: Side) -> Side:
+    """A side for scripts, which import the modules beside them. Raises UsageError for pass options."""
+    if side.pass_options or side.pipeline:
+        raise UsageError(f"{side.name} are pass options, and a script sets its own")
+    variables = {n: text for n, text in side.variables.items() if n != "PYTHONSAFEPATH"}
+    return msgspec.structs.replace(side, variables=variables)
+
+
+def _settle_builds(base: Side, head: Side, scratch: Path, settings: Settings) -> tuple[Side, Side]:
+    """Both sides with their environments, named with their TileLang; no earlier build is used."""
+    is_plain = bool(base.python or head.python)
+    if not is_plain:
+        # Only sides that build as all other builds here do share caches with them: images of
+        # compilers' memory fit only processes that have loaded the same libraries.
+        caches = settings.home / "caches"
+        make_folder(caches)
+        (scratch / "caches").symlink_to(caches)
+
+    def settle(name: str, side: Side) -> Side:
+        variables = side_variables(side, scratch, is_plain=is_plain) | side.variables
+        try:
+            installed = probe_side(side, variables)
+        except TileyardError as error:
+            error.message = f"{name}: {error.message}"
+            raise
+        label = f"TileLang {installed.tilelang}{' of ' if side.python else ', '}{side.name}"
+        return msgspec.structs.replace(side, name=label, variables=variables)
+
+    return settle("base", base), settle("head", head)
+
+
+# ---- the gate ------------------------------------------------------------------------------------
+
+
+class AllowFile(Strict):
+    """The file of ``--allow``: margins of single cases, and what may be worse until a day."""
+
+    allow: tuple[Table, ...] = ()
+    margin: tuple[Table, ...] = ()
+
+
+def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
+    """The requested gate, with the file's additions.
+
+    Raises UsageError for a file of another kind, for a limit within the margin, and for one of build times.
+    """
+    if asked.fail_over and asked.fail_over < asked.margin:
+        raise UsageError(
+            f"--fail-over {100 * asked.fail_over:g}% is less than the margin of {100 * asked.margin:g} %",
+            "changes within the margin are noise: lower --margin as well",
+        )
+    if timed_builds < TELLING_ROUNDS and any(limit.metric == BUILD for limit in asked.limits):
+        raise UsageError(
+            f"a limit of build times takes --static --rebuilds {TELLING_ROUNDS} or more"
+        )
+    if path is None:
+        return asked
+    top = Place(document=Document(path))
+    table = decode(top.document.table, AllowFile, top)
+    return msgspec.structs.replace(
+        asked,
+        allow=decode_all(table.allow, Allowance, top / "allow"),
+        margins=decode_all(table.margin, CaseMargin, top / "margin"),
+    )

@@ -1,0 +1,59 @@
+"""``tileyard regress``: shows what got slower from one version to another, with its certainty; ``static`` is the part without a device."""
+
+from typing import Annotated, Unpack
+
+import typer
+
+from tileyard.show.kernel_options import SIDES
+from tileyard.show.typed import AsJson
+from tileyard.verbs.regress.options.regress import RegressOptions
+
+
+def regress(
+    context: typer.Context,
+    base: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="BASE",
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID; or a toolchain FILE.tyb for a suite's steps. "
+            "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Argument(metavar="HEAD", help="What to compare, in the same forms as BASE."),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE[::NAME]... | SUITE[::CASE] | SCRIPT...",
+            help="Where the kernels are; or a suite of programs: its suite.toml, or its folder; or with --exec scripts.",
+        ),
+    ] = None,
+    *,
+    json: AsJson = False,
+    **options: Unpack[RegressOptions],
+) -> int:
+    """Time the same kernels or programs of two versions against each other. Where both give the same binary nothing is run.
+
+    Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
+    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too. With --static no device
+    is needed, and the target is cuda:sm_90a in place of cpu unless --target names one or a side is built already; pass options take the place of a kernel's own of the same names, and what is built is thrown away.
+
+    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
+    beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
+    """
+    from tileyard.show.console import Console
+    from tileyard.show.opening import load_settings, present
+    from tileyard.show.session import carry_on
+    from tileyard.verbs.regress.command.regressing import Reports, compare
+    from tileyard.verbs.regress.view.regress import print_regression
+
+    if context.info_name == "static":
+        options["static"] = True
+    reports = Reports(options)
+    sides = [side for side in (base, head) if side is not None]
+    result = compare(sides, files or (), options, load_settings(), carry_on(Console(stderr=json)))
+    present(result, json, print_regression)
+    reports.write(result)
+    return result.exit_status

@@ -1,0 +1,163 @@
+"""The verb ``regress``: what its options ask to compare, and the files that show the result."""
+
+import datetime
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tileyard.base.errors import UsageError
+from tileyard.base.settings import Settings
+from tileyard.base.wording import install_extra
+from tileyard.show.carrying import Carry
+from tileyard.show.kernel_options import USUAL_EACH, USUAL_MARGIN, read_python_limit
+from tileyard.show.options import complete
+from tileyard.show.values import parse_share, read_names, read_time_s, refuse_unused
+from tileyard.targets.registry import DEFAULT_TARGET
+from tileyard.verbs.regress.command.comparing import (
+    Asked,
+    judge_reports,
+    judge_sides,
+    read_gate,
+    run,
+)
+from tileyard.verbs.regress.options.regress import RegressOptions
+from tileyard.verbs.regress.options.scripts import read_measure
+from tileyard.verbs.regress.plan.named_sides import is_stored, refuse_toolchains
+from tileyard.verbs.regress.result.gate import Gate
+from tileyard.verbs.regress.result.limits import parse_limits
+from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.view.markdown import render_comment
+from tileyard.verbs.test.view.files import write_atomically
+
+
+class Reports:
+    """The files that show a result: a comment, and a picture."""
+
+    def __init__(self, given: RegressOptions) -> None:
+        """Raises UsageError if pictures cannot be drawn."""
+        self._comment, self._png = given.get("comment"), given.get("png")
+        self._render = None if self._png is None else _load_figure()
+
+    def write(self, result: Regression) -> None:
+        """Write the requested files."""
+        if self._comment is not None:
+            write_atomically(Path(self._comment), [render_comment(result).encode()])
+        if self._png is not None and self._render is not None:
+            write_atomically(Path(self._png), [self._render(result)])
+
+
+def _load_figure() -> Callable[[Regression], bytes]:
+    """The function that draws pictures: half a second of imports that nothing else needs."""
+    try:
+        from tileyard.verbs.regress.view.figure import render_png
+    except ImportError as error:
+        raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
+    return render_png
+
+
+def _refuse_unused(options: RegressOptions) -> None:
+    if not options["static"]:
+        refuse_unused("without --static", {"--rebuilds": options["rebuilds"]})
+        return
+    unused = {
+        "--reports": options["reports"],
+        "--fail-over": options["fail_over"],
+        "--devices": options["devices"],
+        "--margin": options["margin"],
+        "--each": options["each"],
+        "--budget": options["budget"],
+        "--png": options["png"],
+        "--exec": options["exec"],
+    }
+    refuse_unused("with --static", unused)
+
+
+def _read_gate(options: RegressOptions) -> Gate:
+    limit = options["fail_over"]
+    allow, fail_on = options["allow"], options["fail_on"]
+    gate = Gate(
+        margin=parse_share(options["margin"] or USUAL_MARGIN, "--margin"),
+        fail_over=parse_share(limit, "--fail-over") if limit else 0.0,
+        limits=parse_limits(fail_on),
+        today=datetime.datetime.now(tz=datetime.UTC).astimezone().date(),
+        faults="all" if not options["static"] else "lost" if fail_on else "none",
+    )
+    return read_gate(None if allow is None else Path(allow), gate, timed_builds=options["rebuilds"])
+
+
+def compare(
+    sides: Sequence[str],
+    files: Sequence[str],
+    given: RegressOptions,
+    settings: Settings,
+    carry: Carry,
+) -> Regression:
+    """Compare base and head, or judge reports of other runs. Raises UsageError."""
+    options = complete(RegressOptions, given)
+    _refuse_unused(options)
+    fail_on = {"--fail-on": options["fail_on"]}
+    for_kernels = {
+        "--select": options["select"],
+        "--reports": options["reports"],
+        "--target": options["target"],
+        "--all-configs": options["all_configs"],
+        **fail_on,
+    }
+    scripts = options["exec"]
+    printed, higher = options["printed"], options["higher"]
+    measure = read_measure(files, printed, for_kernels, scripts=scripts, higher=higher)
+    gate = _read_gate(options)
+    reports, noise_from = read_names(options["reports"]), read_names(options["noise_from"])
+    if reports:
+        refuse_unused("with --reports", {"BASE": sides, **fail_on})
+        return judge_reports(reports, gate, noise_from)
+    if len(sides) < 2:
+        raise UsageError(
+            "two sides are compared: BASE HEAD FILE...", "or reports of others: --reports FILE"
+        )
+    base, head = sides
+    if not files:
+        refuse_toolchains((base, head))
+    stored = [side for side in (base, head) if is_stored(side)]
+    if options["static"] and (stored or not files):
+        raise UsageError("--static builds two sides of kernels: BASE HEAD FILE...")
+    if stored:
+        _refuse_of_stored(stored, files, options)
+    elif not files:
+        refuse_unused("on numbers of others", {**fail_on, "--exec": scripts})
+        return judge_sides(base, head, gate, noise_from)
+    refuse_unused("but on numbers of others", {"--noise-from": noise_from})
+    usual = "cuda:sm_90a" if options["static"] else "" if stored else DEFAULT_TARGET
+    budget = options["budget"]
+    asked = Asked(
+        base=base,
+        head=head,
+        files=tuple(files),
+        select=read_names(options["select"]),
+        scripts=scripts,
+        measure=measure,
+        rounds=options["rebuilds"] + 1 if options["static"] else 0,
+        target=options["target"] or usual,
+        devices=read_names(options["devices"]),
+        gate=gate,
+        case_s=read_time_s("--each", options["each"] or USUAL_EACH),
+        budget_s=None if budget is None else read_time_s("--budget", budget),
+        all_configs=options["all_configs"],
+        clean=options["clean"],
+        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+        run_s=read_time_s("--run-limit", options["run_limit"]),
+        build_s=read_time_s("--build-limit", options["build_limit"]),
+        python_limit_s=read_python_limit(options["python_limit"]),
+        compile_workers=options["compile_workers"],
+    )
+    return run(asked, settings, carry)
+
+
+def _refuse_of_stored(stored: Sequence[str], files: Sequence[str], options: RegressOptions) -> None:
+    unused = {"--all-configs": options["all_configs"], "--exec": options["exec"]}
+    refuse_unused("where a side is built already", unused)
+    if len(stored) == 1 and not files:
+        raise UsageError(
+            f"{stored[0]} is built: name the FILEs or the suite of the other side, too"
+        )
+    if len(stored) == 2:
+        refuse_unused("where both sides are built already", {"FILE": files})

@@ -1,0 +1,266 @@
+"""Collects the times of a case in runs of ``regress``, and finds where they changed."""
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from ruptures import Pelt
+from scipy.special import stdtrit
+
+from tileyard.base.model import WELL, Record, Trial
+from tileyard.measure.looks import mean_interval
+
+ERROR: Final = 0.05
+"""Share of the points' intervals that may miss the true time."""
+SHIFT_ERROR: Final = 0.01
+"""Share of the changes' intervals that may miss the true change."""
+PENALTY: Final = 6.0
+"""Cost of a further level, in ``variance * ln(runs)``."""
+FEWEST: Final = 2
+"""Fewest runs of a level: a single one may be an outlier."""
+Place = tuple[str, str, str, str]
+"""Case, target, device, and the device's identity."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+MORE: Final = 3
+"""Most further runs that are awaited for a change."""
+FINEST: Final = 0.001
+"""Least standard deviation of runs, as a share. It is also at least that of the median run's interval."""
+
+
+class Point(Record):
+    """One side of a run: the time of a launch over ``processes`` processes, in nanoseconds, and the interval of their mean.
+
+    The interval of a single process is that of its median. With 0 processes the run timed nothing, because both sides had the
+    same binary: the time is that of this binary in the nearest other run. ``at`` is its start, in seconds since the epoch.
+    ``revision`` is a commit, or another name of the side; empty if an older version of Tileyard did not record it.
+    """
+
+    run: str
+    at: float
+    revision: str
+    time_ns: float
+    low_ns: float
+    high_ns: float
+    processes: int
+
+
+class Shift(Record):
+    """A change of level: the ratio of times after it to those before, with an interval.
+
+    It came after the revision of point ``last`` and not later than that of point ``first``, counted from 0. If both have the
+    same revision, the code did not cause it.
+    """
+
+    last: int
+    first: int
+    ratio: float
+    low: float
+    high: float
+    is_of_code: bool
+
+
+class Possible(Record):
+    """A change that is not certain yet: it would be after ``runs`` more runs with the time of the last one."""
+
+    shift: Shift
+    runs: int
+
+
+class Series(Record):
+    """One side of a case on one device. ``silicon`` is empty if it was not recorded.
+
+    Points are in the order of their commits if ``is_by_commit``, with those of a commit by time; otherwise all are by time.
+    """
+
+    case: str
+    side: str
+    target: str
+    device: str
+    silicon: str
+    is_by_commit: bool
+    points: tuple[Point, ...]
+    shifts: tuple[Shift, ...]
+    possible: Possible | None = None
+
+
+class CaseHistory(Record):
+    """All series of a case and of the cases below it. Changes of at most ``margin``, as a share, do not count."""
+
+    case: str
+    margin: float
+    series: tuple[Series, ...]
+
+
+def find_commit(revision: str) -> str:
+    """The commit of a revision, or of a working tree without its changes; empty if it has none."""
+    found = _COMMIT.match(revision)
+    return found[0] if found else ""
+
+
+def collect_history(
+    case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
+) -> CaseHistory:
+    """The series in the trials of a case and of those below it; only trials of ``regress`` count.
+
+    ``commits`` are in order, each after its parents. A series with a revision that is not among them is in the order of its runs.
+    """
+    ranks = {commit: number for number, commit in enumerate(commits)}
+    members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
+    builds = [one for one in members if one.case == one.batch and one.outcome in WELL]
+    timed = [one for one in members if one.case == f"{one.batch}/{one.side}" and _is_timed(one)]
+    timed.sort(key=lambda one: (_place_of(one), one.started_at))
+    series: list[Series] = []
+    for place, own in itertools.groupby(timed, key=_place_of):
+        for side, points in _find_points(place, list(own), builds).items():
+            series.append(_order(place, side, points, margin, ranks))
+    return CaseHistory(case=case, margin=margin, series=tuple(series))
+
+
+def _order(
+    place: Place, side: str, points: Sequence[Point], margin: float, ranks: Mapping[str, int]
+) -> Series:
+    found = [ranks.get(find_commit(point.revision)) for point in points]
+    is_by_commit = None not in found
+
+    def key(point: Point) -> tuple[int, bool, float]:
+        commit = find_commit(point.revision)
+        # A working tree with changes comes after its commit.
+        return (
+            (ranks[commit], point.revision != commit, point.at)
+            if is_by_commit
+            else (0, False, point.at)
+        )
+
+    case, target, device, silicon = place
+    ordered = tuple(sorted(points, key=key))
+    return Series(
+        case=case,
+        side=side,
+        target=target,
+        device=device,
+        silicon=silicon,
+        is_by_commit=is_by_commit,
+        points=ordered,
+        shifts=tuple(find_shifts(ordered, margin)),
+        possible=find_possible(ordered, margin),
+    )
+
+
+def find_possible(points: Sequence[Point], margin: float) -> Possible | None:
+    """The change that at most MORE further runs with the time of the last one would make certain; None if there is none."""
+    certain = {shift.first for shift in find_shifts(points, margin)}
+    for runs in range(1, MORE + 1):
+        for shift in find_shifts([*points, *list(points[-1:]) * runs], margin):
+            if shift.first < len(points) and shift.first > max(certain, default=0):
+                return Possible(shift=shift, runs=runs)
+    return None
+
+
+def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
+    """The changes of level of a series by more than ``margin``, a share.
+
+    PELT (Killick, Fearnhead and Eckley 2012) proposes changes of the mean logarithm. A change stays if its size is more than
+    the margin and the two-sample t interval of its size does not contain 0.
+    """
+    if len(points) < 2 * FEWEST:
+        return
+    logs = [math.log(point.time_ns) for point in points]
+    spread = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
+    within = statistics.median((one.high_ns - one.low_ns) / one.time_ns for one in points) / 4
+    least = max(within, FINEST) ** 2
+    variance = max(spread**2, least)
+    search = Pelt(model="l2", min_size=FEWEST, jump=1).fit(np.asarray(logs))
+    ends = search.predict(pen=PENALTY * variance * math.log(len(points)))
+    begin = 0
+    for middle, end in itertools.pairwise(ends):
+        before, after = logs[begin:middle], logs[middle:end]
+        size, half = _compare(before, after, least)
+        if abs(size) > max(half, math.log1p(margin)):
+            here, there = points[middle - 1].revision, points[middle].revision
+            yield Shift(
+                last=middle - 1,
+                first=middle,
+                ratio=math.exp(size),
+                low=math.exp(size - half),
+                high=math.exp(size + half),
+                is_of_code=not here or here != there,
+            )
+            begin = middle
+
+
+def _compare(before: Sequence[float], after: Sequence[float], least: float) -> tuple[float, float]:
+    """The difference of two means, and half the width of its interval; ``least`` is a lower bound of the variance."""
+    free = len(before) + len(after) - 2
+    squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
+    variance = max(squares / free, least)
+    half = -float(stdtrit(free, SHIFT_ERROR / 2)) * math.sqrt(
+        variance * (1 / len(before) + 1 / len(after))
+    )
+    return statistics.fmean(after) - statistics.fmean(before), half
+
+
+def _is_timed(trial: Trial) -> bool:
+    return trial.measurement is not None and trial.outcome in WELL
+
+
+def _place_of(trial: Trial) -> Place:
+    """The place of a trial: its case, which is the batch without its number, target, device and silicon."""
+    return trial.batch.rpartition("/")[0], trial.target, trial.device, trial.silicon
+
+
+def _find_points(
+    place: Place, timed: Sequence[Trial], builds: Sequence[Trial]
+) -> dict[str, list[Point]]:
+    """The points of each side at a place."""
+    case, target, _, _ = place
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in timed:
+        groups.setdefault((trial.side, trial.run), []).append(trial)
+    points = {key: _as_point(own) for key, own in groups.items()}
+    # Different sources may give the same binary; only trials of builds record its name.
+    binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
+    known: dict[str, list[Point]] = {}
+    for key, own in groups.items():
+        build = own[0].keys.build
+        known.setdefault(binaries.get(build, build), []).append(points[key])
+    for built in builds:
+        is_here = built.case == f"{case}/{built.side}" and built.target == target
+        same = known.get(binaries[built.keys.build], ())
+        if is_here and same and (built.side, built.run) not in points:
+            points[built.side, built.run] = _borrow(built, same)
+    sides: dict[str, list[Point]] = {}
+    for (side, _), point in sorted(points.items()):
+        sides.setdefault(side, []).append(point)
+    return sides
+
+
+def _borrow(built: Trial, same: Sequence[Point]) -> Point:
+    """The point of a run that built but timed nothing."""
+    nearest = min(same, key=lambda point: abs(point.at - built.started_at))
+    return msgspec.structs.replace(
+        nearest, run=built.run, at=built.started_at, revision=built.revision, processes=0
+    )
+
+
+def _as_point(trials: Sequence[Trial]) -> Point:
+    measured = [trial.measurement for trial in trials if trial.measurement]
+    # As in pairs.py: the lower decile is that of rounds without interference.
+    logs = [math.log(float(np.quantile(one.samples_ns, 0.1))) for one in measured]
+    found = mean_interval(logs, ERROR)
+    low_ns, high_ns = math.exp(found.low), math.exp(found.high)
+    if len(measured) == 1:
+        low_ns, high_ns = measured[0].low_ns, measured[0].high_ns
+    return Point(
+        run=trials[0].run,
+        at=trials[0].started_at,
+        revision=trials[0].revision,
+        time_ns=math.exp(found.mean),
+        low_ns=low_ns,
+        high_ns=high_ns,
+        processes=len(measured),
+    )

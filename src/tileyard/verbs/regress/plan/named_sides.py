@@ -1,0 +1,209 @@
+"""The two sides of a comparison as the command line names them: the environment and the files of kernels."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.bundles import read_manifest
+from tileyard.artifacts.pins import hold
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Side
+from tileyard.base.settings import Settings
+from tileyard.frontend.declare import PIPELINE
+from tileyard.show.values import parse_pairs, parse_value
+from tileyard.verbs.regress.plan.environments import PREFIX, find_environment
+from tileyard.verbs.regress.plan.revisions import SHORT, Project
+from tileyard.verbs.regress.plan.sides import HERE, RUN, find_side
+
+BUNDLE = ".tyb"
+"""The ending of a bundle's name as a side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A side with the variables of its revision, and its files with the selected kernels."""
+
+    side: Side
+    files: tuple[tuple[str, str], ...]
+
+
+def is_stored(named: str) -> bool:
+    """Whether a side is already built: a bundle or a recorded run."""
+    is_bundle = Path(named).suffix == BUNDLE
+    return named.startswith(RUN) or (is_bundle and not is_toolchain(named))
+
+
+def is_toolchain(named: str) -> bool:
+    """Whether a side is the bundle of a toolchain. Raises BundleError for a file that is not a bundle."""
+    path = Path(named)
+    return path.suffix == BUNDLE and path.is_file() and read_manifest(path).kind == "toolchain"
+
+
+def refuse_toolchains(named: Iterable[str]) -> None:
+    """Raise UsageError for a toolchain if no suite is compared."""
+    for name in filter(is_toolchain, named):
+        raise UsageError(f"{name} is a toolchain, and steps of a suite use one", "name a suite")
+
+
+def _find_bundle(named: str) -> Side:
+    """The side of a bundle or a recorded run. Raises BundleError for a file that is not a bundle."""
+    if named.startswith(RUN):
+        return Side(name=named, revision=named, stored=named)
+    manifest, path = read_manifest(Path(named)), str(Path(named).absolute())
+    commit = manifest.commit
+    label = f"{named} ({commit[:SHORT]})" if commit else named
+    side = Side(name=label, revision=commit or named)
+    if manifest.kind == "toolchain":
+        return msgspec.structs.replace(side, toolchain=path)
+    return msgspec.structs.replace(side, stored=path)
+
+
+@contextlib.contextmanager
+def find_sides(
+    named: tuple[str, str],
+    files: Sequence[str],
+    settings: Settings,
+    *,
+    clean: bool = False,
+    scripts: bool = False,
+) -> Iterator[tuple[Found, Found]]:
+    """Both sides of ``FILE[::NAME]``; a revision is read from git into the data directory, an environment is made if needed.
+
+    A side that is already built has no files. No garbage is collected during the block. Raises UsageError, with ``clean`` also
+    for a working tree with changes. With ``scripts`` a revision's variables are those of its programs.
+    """
+    refuse_toolchains(named)
+    kernels = [
+        (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
+    ]
+    with hold(settings.home / "objects"):
+        base, head = (
+            Found(side=_find_bundle(name), files=())
+            if is_stored(name)
+            else _find(name, kernels, settings, clean=clean, scripts=scripts)
+            for name in named
+        )
+        there = {Path(own).name for own, _ in (*base.files, *head.files)}
+        for text, (file, _) in zip(files, kernels, strict=True):
+            if file.name not in there:
+                raise UsageError(f"neither side has a file {text.partition('::')[0]}")
+        yield base, head
+
+
+@contextlib.contextmanager
+def find_suites(
+    named: tuple[str, str], suite: str, home: Path, *, clean: bool
+) -> Iterator[list[tuple[Side, Path]]]:
+    """Both sides of a suite of programs, each a revision, the working tree or already built, and the suite's path.
+
+    With a toolchain as a side the suite is the working tree's. Raises UsageError.
+    """
+    path = Path(suite).absolute()
+    project = Project.of(path)
+    if project is None and not all(
+        name == HERE or is_stored(name) or is_toolchain(name) for name in named
+    ):
+        raise UsageError(f"{suite} is in no git repository, so there are no revisions to compare")
+    with hold(home / "objects"):
+        found = [_find_suite(name, path, project, home, clean=clean) for name in named]
+        there = [bool(side.stored) or place.exists() for side, place in found]
+        if not any(there):
+            raise UsageError(f"neither side has a suite {suite}")
+        if not all(there):
+            raise UsageError(f"{found[there.index(False)][0].name} has no suite {suite}")
+        yield found
+
+
+def _find_suite(
+    named: str, path: Path, project: Project | None, home: Path, *, clean: bool
+) -> tuple[Side, Path]:
+    """A side, with the variables of its steps, and the path of its suite."""
+    if is_stored(named):
+        return _find_bundle(named), path
+    if is_toolchain(named):
+        _describe_working_tree(project, clean=clean)
+        return _find_bundle(named), path
+    if project is None or named == HERE:
+        return _describe_working_tree(project, clean=clean), path
+    try:
+        commit = project.find(named)
+    except UsageError:
+        raise UsageError(
+            f"{named} is not a git revision of {project.root}",
+            f"a suite is compared between revisions, and {HERE} is the working tree",
+        ) from None
+    folder = project.check_out(commit, home)
+    name = f"{named} ({commit[:SHORT]})"
+    side = Side(name=name, revision=commit, variables=project.step_variables(folder))
+    return side, _move(path, project.root, folder)
+
+
+def _find(
+    named: str, files: list[tuple[Path, str]], settings: Settings, *, clean: bool, scripts: bool
+) -> Found:
+    project = Project.of(files[0][0]) or Project.of(Path.cwd() / "any")
+    if named == HERE:
+        return _as_found(_describe_working_tree(project, clean=clean), files)
+    commit = _find_commit(named, project)
+    if project is None or not commit:
+        side = _parse_side(named, settings)
+        return _as_found(msgspec.structs.replace(side, revision=side.name), files)
+    folder = project.check_out(commit, settings.home)
+    moved = [(_move(file, project.root, folder), kernel) for file, kernel in files]
+    label = f"{named} ({commit[:SHORT]})"
+    variables = project.step_variables(folder) if scripts else project.variables(folder)
+    return _as_found(Side(name=label, revision=commit, variables=variables), moved)
+
+
+def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:
+    label = project.describe_changes() if project else "working tree"
+    has_changes = " with changes " in label
+    if clean and has_changes:
+        raise UsageError(f"--clean: {label}", "commit them, or name a revision")
+    changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
+    revision = f"{project.find('HEAD')}{changes}" if project else label
+    return Side(name=label, revision=revision)
+
+
+def _as_found(side: Side, files: list[tuple[Path, str]]) -> Found:
+    return Found(
+        side=side, files=tuple((str(file), kernel) for file, kernel in files if file.is_file())
+    )
+
+
+def _find_commit(named: str, project: Project | None) -> str:
+    """The commit of a revision; empty if it is something else."""
+    if project is None or named.startswith(PREFIX) or "=" in named or Path(named).exists():
+        return ""
+    try:
+        return project.find(named)
+    except UsageError:
+        raise UsageError(
+            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
+            f"{HERE} is the working tree",
+        ) from None
+
+
+def _move(file: Path, root: Path, folder: Path) -> Path:
+    """The path of a project's file in a checkout. Raises UsageError for one of another project."""
+    try:
+        return folder / file.resolve().relative_to(root.resolve())
+    except ValueError:
+        raise UsageError(f"{file} is not in the project {root}") from None
+
+
+def _parse_side(named: str, settings: Settings) -> Side:
+    """Pass options if written like these and no file has that name, ``pipeline=NAME`` among them; else packages or a Python."""
+    if named.startswith(PREFIX):
+        packages = named.removeprefix(PREFIX).split(",")
+        python = find_environment(packages, settings.make_home())
+        return Side(name=named, python=str(python))
+    if "=" not in named or Path(named).exists():
+        return find_side(named)
+    options = parse_pairs(named.split(","), "pass option")
+    pipeline = options.pop(PIPELINE, "")
+    values = {key: parse_value(text) for key, text in options.items()}
+    return Side(name=named, pass_options=values, pipeline=pipeline)

@@ -1,0 +1,330 @@
+"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ.
+
+One module because what is planned and told depends on what was opened.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from tileyard.artifacts.manifest import Build
+from tileyard.base.errors import UsageError
+from tileyard.base.events import Note, PairsCounted, RunStarted
+from tileyard.base.measures import Measure
+from tileyard.base.model import Case, Device, KernelWork, Side
+from tileyard.base.wording import count_of
+from tileyard.engine.anonymous import make_slots
+from tileyard.engine.authors import Authors
+from tileyard.engine.programs import ProgramSite
+from tileyard.engine.yard import Workplace
+from tileyard.service.bench import Bench
+from tileyard.service.choosing import add_joined, choose_calm
+from tileyard.service.runs import Ending, Plan
+from tileyard.service.verbs import StartRegress
+from tileyard.show.view import kind_of
+from tileyard.show.words import ask_about_reference
+from tileyard.targets.command.step_site import site_variables
+from tileyard.targets.registry import COMMAND, list_shifted
+from tileyard.verbs.regress.plan.pairs import (
+    FALSE_DISCOVERIES,
+    TIMING,
+    Pair,
+    Pairs,
+    as_built,
+)
+from tileyard.verbs.regress.plan.side_kernels import Asked, open_sides
+from tileyard.verbs.regress.plan.side_stored import (
+    FindStored,
+    StoredSide,
+    find_entries,
+    find_target,
+    open_stored,
+)
+from tileyard.verbs.regress.plan.side_stored_kernels import open_kernels
+from tileyard.verbs.regress.plan.verdicts import describe_pair, find_controls, fold_pairs
+from tileyard.verbs.regress.result.figures import find_changes
+from tileyard.verbs.regress.result.limits import require_figures, require_reported
+from tileyard.verbs.regress.result.timed import Regression, TimedRow, describe_row
+from tileyard.verbs.test.plan.side_suites import find_common, open_scripts, open_suite, read_sides
+from tileyard.verbs.test.plan.source import find_targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """The kernels or programs of both sides, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
+
+    target: str
+    cases: Mapping[str, Sequence[Case]]
+    authors: Authors
+    devices: Sequence[Device]
+    compared: Literal["kernel", "case"]
+    refused: Mapping[str, Sequence[Build]] = field(default_factory=dict)
+    programs: ProgramSite | None = None
+    notes: tuple[str, ...] = ()
+    packed: FindStored | None = None
+
+
+async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]:
+    """Ask both sides for their kernels or programs, and plan the pairs."""
+    sides = {
+        "base": msgspec.structs.replace(start.base, name="base"),
+        "head": msgspec.structs.replace(start.head, name="head"),
+    }
+    stored = {
+        name: await asyncio.to_thread(open_stored, side, start.select, bench)
+        for name, side in sides.items()
+        if side.stored
+    }
+    if not stored:
+        if start.suite is None and not start.scripts:
+            return _plan(start, bench, await _open_kernels(start, bench))
+        return _plan(start, bench, await _open_programs(start, bench, sides, stored))
+    target = find_target(stored, "" if start.suite else start.target)
+    has_programs = target == COMMAND
+    if has_programs != bool(start.suite) and len(stored) < len(sides):
+        what = ("kernels", "a suite of programs")
+        has, named = what[has_programs], what[not has_programs]
+        raise UsageError(
+            f"nothing can be compared: {', '.join(stored)} has {has}, and {named} is named"
+        )
+    if has_programs:
+        if start.gate.limits:
+            raise UsageError("--fail-on has no effect on programs")
+        return _plan(start, bench, await _open_programs(start, bench, sides, stored))
+    require_figures(start.gate.limits, target)
+    return _plan(start, bench, await _open_stored_kernels(start, bench, target, sides, stored))
+
+
+async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
+    devices: Sequence[Device] = ()
+    notes: tuple[str, ...] = ()
+    if start.until != "built":
+        devices, notes = await asyncio.to_thread(
+            choose_calm, start.devices, start.target, bench.settings
+        )
+    asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
+    authors, base, head = await open_sides(start, asked, bench, devices=devices)
+    if not (base.cases or head.cases):
+        refused = (*head.refused, *base.refused)
+        why = refused[0].message if refused else "it holds no kernel"
+        raise UsageError(
+            f"neither side has a kernel that could be timed: {why}",
+            "--exec compares scripts that `tileyard exec` runs",
+        )
+    return _Opened(
+        target=start.target,
+        cases={"base": base.cases, "head": head.cases},
+        authors=authors,
+        devices=devices,
+        compared="kernel",
+        refused={"base": base.refused, "head": head.refused},
+        notes=notes,
+    )
+
+
+async def _open_stored_kernels(
+    start: StartRegress,
+    bench: Bench,
+    target: str,
+    sides: Mapping[str, Side],
+    stored: Mapping[str, StoredSide],
+) -> _Opened:
+    devices, notes = await asyncio.to_thread(choose_calm, start.devices, target, bench.settings)
+    authors = bench.make_authors(devices=devices, sides=tuple(sides.values()))
+    opened = await open_kernels(stored, start, target, authors, bench.settings)
+    spared = max(one.quarantined for one in stored.values())
+    return _Opened(
+        target=target,
+        cases=opened.cases,
+        authors=authors,
+        devices=devices,
+        compared="kernel",
+        refused=opened.refused,
+        notes=(*notes, *_tell_of_spared(spared)),
+        packed=find_entries(stored, opened.cases),
+    )
+
+
+async def _open_programs(
+    start: StartRegress,
+    bench: Bench,
+    sides: Mapping[str, Side],
+    stored: Mapping[str, StoredSide],
+) -> _Opened:
+    """Open the programs of both sides. One slot is enough if no device is named: programs run alone while they are timed.
+
+    On a slot a program's own work counts, which other work on the machine does not change; a device works while the program
+    waits for it.
+    """
+    named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
+    usual = Measure(of="wall_time" if named else "cpu_time")
+    paths = zip(sides, start.suite or (), strict=False)
+    asked = {name: (sides[name], path) for name, path in paths if name not in stored}
+    read = await read_sides(asked, start.select, bench.settings)
+    if start.scripts:
+        files = {"base": start.base_files, "head": start.head_files}
+        read |= {
+            name: open_scripts(side, files[name], start.measure, start.limits)
+            for name, side in sides.items()
+        }
+    read |= {
+        name: open_suite(one.suite, one.cases, one.quarantined, sides[name])
+        for name, one in stored.items()
+    }
+    suites = {name: read[name] if named else read[name].hold_one() for name in sides}
+    common = find_common(suites)
+    compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
+    devices = add_joined(named or make_slots(1), compared)
+    sites = {name: suite.site for name, suite in suites.items()}
+    placed = tuple(
+        msgspec.structs.replace(side, python="", variables=site_variables(sites[name]))
+        for name, side in sides.items()
+    )
+    cases = {name: suite.make_cases(name, common, usual) for name, suite in suites.items()}
+    return _Opened(
+        target=COMMAND,
+        cases=cases,
+        authors=bench.make_authors(devices=devices, sides=placed),
+        devices=devices,
+        compared="case",
+        programs=ProgramSite(
+            sites=sites,
+            lanes=bench.settings.lanes,
+            threads=bench.settings.step_threads,
+            proves=False,
+            targets=find_targets(compared),
+        ),
+        notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
+        packed=find_entries(stored, cases) if stored else None,
+    )
+
+
+def _tell_of_spared(spared: int) -> tuple[str, ...]:
+    return (f"not compared: {count_of(spared, 'case')} in quarantine",) if spared else ()
+
+
+def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
+    """The pairs of both sides, and the fold of their results."""
+
+    def is_out_of_time() -> bool:
+        return start.budget_s is not None and bench.elapsed_s >= start.budget_s
+
+    began_s: list[float] = []
+    told: list[dict[str, str]] = []
+
+    def watch(pair: Pair) -> None:
+        """Report what is decided, and the time left if processes follow each other as they have so far."""
+        began_s.append(bench.elapsed_s)
+        undecided = sum(not one.is_over for one in source.pairs)
+        left_s = None
+        if len(began_s) > 1:
+            each_s = (began_s[-1] - began_s[0]) / (len(began_s) - 1)
+            left_s = each_s * source.count_left()
+            if start.budget_s is not None:
+                left_s = min(left_s, max(start.budget_s - bench.elapsed_s, 0.0))
+        counted = PairsCounted(
+            decided=len(source.pairs) - undecided, undecided=undecided, left_s=left_s
+        )
+        bench.conversation.tell_event(counted)
+        if pair.is_over:
+            margin = start.gate.margin_of(pair.name)
+            row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
+            kind = {side: kind_of(trial) for side, trial in pair.failure.items()}
+            if kind and kind in told:  # the result counts those that fail alike
+                return
+            told.append(kind)
+            bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
+
+    cases = {name: _to_time(own) for name, own in opened.cases.items()}
+    is_over = (lambda: True) if start.until == "built" else is_out_of_time
+    # What is already built cannot be built with its code at other places.
+    can_shift = start.until == "confirmed" and opened.packed is None
+    shifts = list_shifted(opened.target) if can_shift else ()
+    source = Pairs(cases, start.gate, start.case_s, shifts, is_over)
+    source.watch = watch
+
+    def fold(ending: Ending) -> Regression:
+        built = [
+            ending.build_of(as_built(case, side), pair.name)
+            for pair in source.pairs
+            for side, case in (("base", pair.base), ("head", pair.head))
+        ]
+        require_reported(start.gate.limits, opened.target, built)
+        found, alarms, mean = fold_pairs(source, opened.refused, start.gate)
+        rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
+        return Regression(
+            run=ending.run,
+            target=opened.target,
+            device=", ".join(one.name for one in opened.devices if not one.members),
+            silicon=opened.devices[0].identity if opened.devices else "",
+            base=start.base.name,
+            head=start.head.name,
+            margin=start.gate.margin,
+            fail_over=start.gate.fail_over,
+            rows=rows,
+            compared=opened.compared,
+            false_alarms=alarms,
+            controls=find_controls(source, start.gate.margin),
+            mean=mean,
+            reason=ending.reason,
+            seconds=ending.seconds,
+            timed_s=source.timed_s,
+            notes=(*opened.notes, *notes, *ask_about_references(source.pairs)),
+            unrecorded=tuple(ending.unrecorded),
+        )
+
+    return Plan(
+        source=source,
+        fold=fold,
+        authors=opened.authors,
+        grounds=dict.fromkeys((opened.target, *shifts), opened.devices),
+        named=start.devices,
+        begun=RunStarted(
+            title=f"regress {start.base.name} {start.head.name}", target=opened.target
+        ),
+        programs=opened.programs,
+        packed=opened.packed,
+        workplace=Workplace(
+            reuse=False,
+            queue_limit_s=start.queue_limit_s,
+            compile_workers=start.compile_workers,
+        ),
+        is_cut_short=is_out_of_time,
+        budget_s=start.budget_s,
+        budget_reason=f"the budget of {start.budget_s or 0:g} s was spent before this case was reached",
+        may_trim=lambda: True,
+    )
+
+
+def ask_about_references(pairs: Sequence[Pair]) -> Iterator[str]:
+    """A question for each kernel or testcase of which both sides are wrong in the same way."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        work = pair.head.work
+        name = work.kernel if isinstance(work, KernelWork) else pair.head.testcase
+        groups.setdefault(name, []).append(pair)
+    for name, group in groups.items():
+        if all(len(pair.failure) == 2 for pair in group):
+            failures = [trial for pair in group for trial in pair.failure.values()]
+            yield from filter(None, [ask_about_reference(failures, f"builds of {name}")])
+
+
+def _add_changes(rows: Sequence[TimedRow], pairs: Sequence[Pair], ending: Ending) -> list[TimedRow]:
+    """The rows, with the figures of their binaries that differ."""
+    changes = {
+        pair.name: tuple(
+            find_changes(
+                ending.build_of(as_built(pair.base, "base"), pair.name),
+                ending.build_of(as_built(pair.head, "head"), pair.name),
+            )
+        )
+        for pair in pairs
+    }
+    return [msgspec.structs.replace(row, changes=changes.get(row.case, ())) for row in rows]
+
+
+def _to_time(cases: Sequence[Case]) -> list[Case]:
+    return [msgspec.structs.replace(case, until="judged", timing=TIMING) for case in cases]

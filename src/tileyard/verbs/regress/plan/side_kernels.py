@@ -1,0 +1,127 @@
+"""Lists the kernels of a side of a comparison: all shapes of all kernels of its files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.manifest import Build
+from tileyard.base.errors import KernelFileError, UsageError
+from tileyard.base.model import Case, Device, Limits, Outcome, Record
+from tileyard.engine.authors import Authors
+from tileyard.frontend.declare import KernelInfo
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending
+from tileyard.service.verbs import StartRegress
+from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, open_space
+from tileyard.verbs.tune.plan.sweep import make_cases
+from tileyard.verbs.tune.result.records import ALL_CONFIGS, TuneRequest
+from tileyard.workers.protocol import DescribeKernels, Failed
+
+
+class Asked(Record):
+    """The request to both sides. Only the first config of each space, unless ``all_configs``."""
+
+    target: str
+    all_configs: bool
+    limits: Limits
+
+
+class SideKernels:
+    """The kernels of one side as cases to be built, and those that it cannot begin."""
+
+    def __init__(self, asked: Asked, side: str) -> None:
+        self.cases: list[Case] = []
+        self.refused: list[Build] = []
+        self.side = side
+        self._asked = asked
+
+    @classmethod
+    async def open(
+        cls,
+        asked: Asked,
+        files: Sequence[tuple[str, str]],
+        authors: Authors,
+        side: str,
+        *,
+        in_folders: bool,
+    ) -> "SideKernels":
+        """Ask the side for the kernels of these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
+
+        A file that only this side cannot read is a kernel that failed. ``in_folders`` puts the kernels of each file
+        below its name.
+        """
+        opened = cls(asked, side)
+        for file, kernel in files:
+            prefix = f"{Path(file).stem}/" if in_folders else ""
+            try:
+                await opened._read(authors, file, kernel, prefix)
+            except KernelFileError as error:
+                failed = Build(
+                    case=Path(file).name, outcome=Outcome.COMPILE_ERROR, message=str(error)
+                )
+                opened.refused.append(failed)
+        return opened
+
+    async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
+        described = await authors.of(self.side, file).ask(DescribeKernels(), ASK_LIMIT_S)
+        if isinstance(described, Failed):
+            raise KernelFileError(described.message)
+        shapes = [
+            (info, shape, f"{info.name}/{shape}" if shape else info.name)
+            for info in described.kernels
+            for shape in info.shapes or ("",)
+        ]
+        wanted = [one for one in shapes if kernel in ("", one[0].name, one[2])]
+        if not wanted:
+            raise KernelFileError(
+                f"there is no kernel {kernel!r}" if kernel else "it holds no kernel"
+            )
+        for info, shape, name in wanted:
+            try:
+                self.cases += await self._open(authors, file, info, shape, f"{prefix}{name}/")
+            except (UsageError, KernelFileError) as error:
+                outcome = Outcome.COMPILE_ERROR
+                build = Build(case=f"{prefix}{name}", outcome=outcome, message=str(error))
+                self.refused.append(build)
+
+    async def _open(
+        self, authors: Authors, file: str, info: KernelInfo, shape: str, folder: str
+    ) -> list[Case]:
+        request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
+        space = await open_space(
+            authors.of(self.side, file), request, targets=(self._asked.target,)
+        )
+        await space.choose(everything=self._asked.all_configs)
+        cases = make_cases(space, file, self._asked.target, self._asked.limits, folder)
+        return [msgspec.structs.replace(case, side=self.side) for case in cases]
+
+    def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
+        """The builds of the cases below ``folder``: those of one round."""
+        cases = [
+            (msgspec.structs.replace(case, id=folder + case.id), case.id) for case in self.cases
+        ]
+        return tuple(ending.build_of(case, name) for case, name in cases)
+
+
+async def open_sides(
+    start: StartRegress,
+    asked: Asked,
+    bench: Bench,
+    *,
+    devices: Sequence[Device] = (),
+    recall: bool = True,
+) -> tuple[Authors, SideKernels, SideKernels]:
+    """The authors of ``base`` and ``head``, and the kernels of both. Kernels have the same names on either side."""
+    sides = tuple(
+        msgspec.structs.replace(side, name=name)
+        for name, side in (("base", start.base), ("head", start.head))
+    )
+    authors = bench.make_authors(devices=devices, sides=sides, recall=recall)
+    names = {Path(file).name for file, _ in (*start.base_files, *start.head_files)}
+    in_folders = max(len(names), len(start.base_files), len(start.head_files)) > 1
+    base, head = [
+        await SideKernels.open(asked, files, authors, side, in_folders=in_folders)
+        for side, files in (("base", start.base_files), ("head", start.head_files))
+    ]
+    return authors, base, head

@@ -1,0 +1,156 @@
+"""Compares two builds of the same kernels by the figures that compilers report. Nothing is run.
+
+Sides are built in turn, and a kernel's build time counts as changed only if all rounds agree.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from tileyard.artifacts.manifest import Build
+from tileyard.base.model import INFRASTRUCTURE, Outcome
+from tileyard.base.wording import count_of
+from tileyard.targets.reported import read_reported
+from tileyard.verbs.regress.plan.verdicts import sort_rows
+from tileyard.verbs.regress.result.figures import (
+    BUILD,
+    TELLING_RATIO,
+    TELLING_ROUNDS,
+    BuildTimes,
+    Change,
+    find_changes,
+)
+from tileyard.verbs.regress.result.gate import Gate
+from tileyard.verbs.regress.result.limits import find_broken_builds, require_reported
+from tileyard.verbs.regress.result.timed import Regression, TimedRow, Verdict
+
+
+def compare_sides(
+    target: str,
+    names: tuple[str, str],
+    base: Sequence[Sequence[Build]],
+    head: Sequence[Sequence[Build]],
+    gate: Gate,
+) -> Regression:
+    """Compare builds of at least one round per side; the first round gives the figures.
+
+    Raises UsageError for a limit on a figure that no build has.
+    """
+    require_reported(gate.limits, target, (*base[0], *head[0]))
+    rounds = _Rounds(base, head)
+    rows, notes = gate.judge(sort_rows([rounds.describe(case) for case in rounds.cases]))
+    build = rounds.time_builds()
+    silent = sum(map(_is_silent, (*base[0], *head[0])))
+    if silent:
+        notes = (f"compilers report no figures of {count_of(silent, 'build')}", *notes)
+    return Regression(
+        run="",
+        target=target,
+        device="",
+        silicon="",
+        base=_name_side(names[0], base[0]),
+        head=_name_side(names[1], head[0]),
+        margin=gate.margin,
+        rows=rows,
+        of="figures",
+        build=build,
+        broken=tuple(find_broken_builds(build, gate.limits)),
+        notes=notes,
+    )
+
+
+def _is_silent(build: Build) -> bool:
+    """Whether its compiler reports no figures."""
+    return build.outcome is Outcome.PASSED and not read_reported(build.details).resources
+
+
+def _name_side(name: str, builds: Sequence[Build]) -> str:
+    """The name of a side, with the compiler if its builds record it."""
+    named = (read_reported(build.details).compiler for build in builds)
+    compiler = next(filter(None, named), "")
+    return f"{name} ({compiler})" if compiler else name
+
+
+class _Rounds:
+    """All rounds of both sides by case."""
+
+    def __init__(self, base: Sequence[Sequence[Build]], head: Sequence[Sequence[Build]]) -> None:
+        self._base = [{one.case: one for one in builds} for builds in base]
+        self._head = [{one.case: one for one in builds} for builds in head]
+        self.cases = tuple(dict.fromkeys([*self._base[0], *self._head[0]]))
+
+    def describe(self, case: str) -> TimedRow:
+        """The row of a kernel: both sides' builds, and the figures that differ."""
+        base, head = self._base[0].get(case), self._head[0].get(case)
+        base_s, head_s = self._times(case)
+        changes: tuple[Change, ...] = ()
+        if base is not None and head is not None:
+            changes = (*find_changes(base, head), *_find_build_change(base_s, head_s))
+        return TimedRow(
+            case=case,
+            verdict=_judge(base, head, changes),
+            base_message=_why_not(base),
+            head_message=_why_not(head),
+            changes=changes,
+            base_build_s=base_s,
+            head_build_s=head_s,
+        )
+
+    def time_builds(self) -> BuildTimes | None:
+        """The build times of all kernels; None if both sides built no kernel in all rounds."""
+        times = [self._times(case) for case in self.cases]
+        both = [(base, head) for base, head in times if base and head]
+        if not both:
+            return None
+        base_s = tuple(map(sum, zip(*(base for base, _ in both), strict=True)))
+        head_s = tuple(map(sum, zip(*(head for _, head in both), strict=True)))
+        if not all(base_s):
+            return None
+        ratios = [there / here for here, there in zip(base_s, head_s, strict=True)]
+        return BuildTimes(
+            base_s=base_s,
+            head_s=head_s,
+            ratio=statistics.median(ratios),
+            low=min(ratios),
+            high=max(ratios),
+            is_first=len(self._base) == 1,
+        )
+
+    def _times(self, case: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """A kernel's build times; the first of several rounds fills caches, and does not count."""
+        counted = slice(1, None) if len(self._base) > 1 else slice(None)
+        return _passed_times(self._base[counted], case), _passed_times(self._head[counted], case)
+
+
+def _passed_times(rounds: Sequence[Mapping[str, Build]], case: str) -> tuple[float, ...]:
+    """A kernel's build times; empty unless it was built in every round."""
+    builds = [one[case] for one in rounds if case in one]
+    passed = [build.build_s for build in builds if build.outcome is Outcome.PASSED]
+    return tuple(passed) if len(passed) == len(rounds) else ()
+
+
+def _judge(base: Build | None, head: Build | None, changes: Sequence[Change]) -> Verdict:
+    there = [build for build in (base, head) if build is not None]
+    failures = {build.outcome for build in there} - {Outcome.PASSED}
+    if failures:
+        return "not_run" if failures <= INFRASTRUCTURE | {Outcome.NOT_RUN} else "failed"
+    if head is None:
+        return "missing"
+    if base is None:
+        return "new"
+    return "changed" if changes else "unchanged"
+
+
+def _why_not(build: Build | None) -> str:
+    """Why there is no binary; empty if there is one, or no kernel."""
+    if build is None or build.outcome is Outcome.PASSED:
+        return ""
+    return f"{build.outcome}: {build.message}"
+
+
+def _find_build_change(base_s: tuple[float, ...], head_s: tuple[float, ...]) -> Iterator[Change]:
+    if min(len(base_s), len(head_s)) < TELLING_ROUNDS:
+        return
+    apart = max(base_s) < min(head_s) or max(head_s) < min(base_s)
+    base, head = statistics.median(base_s), statistics.median(head_s)
+    if apart and max(base, head) > TELLING_RATIO * min(base, head):
+        yield Change(metric=BUILD, base=base, head=head)

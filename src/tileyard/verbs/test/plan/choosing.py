@@ -1,0 +1,402 @@
+"""Selects the cases of a suite that run: by policy, lists, and the options of the command line.
+
+What needs more than the suite itself comes later: a time budget, shards, and cases that are already proven.
+One module because the filters and the selections of a text and of a smoke run are only used together.
+"""
+
+import datetime
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NoReturn
+
+from tileyard.base.errors import UsageError
+from tileyard.base.model import KernelWork
+from tileyard.base.quarantine import find_idle, find_quarantined, fits
+from tileyard.base.wording import count_of
+from tileyard.verbs.test.plan.dtypes import dtype_class
+from tileyard.verbs.test.plan.expressions import is_expression, select
+from tileyard.verbs.test.result.records import (
+    LeftOut,
+    Policy,
+    Selection,
+    Suite,
+    SuiteCase,
+    Wish,
+)
+
+BUILT_IN = {
+    "full": Policy(name="full", select="full"),
+    "smoke": Policy(name="smoke", select="smoke"),
+}
+LISTED = 8
+"""Names that a note lists before it counts the others."""
+BY_SKIP = "left out by --skip"
+NEAREST = 3
+WILD = re.compile(r"[*?]|\[[^]]*\]")
+"""The characters of a glob that a name does not have."""
+MANY = 5000
+"""With more names than this, the search for the nearest ones takes too long."""
+Stand = tuple[str, str]
+"""A family and a class of dtypes."""
+
+
+def choose(
+    suite: Suite, wish: Wish, today: datetime.date, expected_s: Mapping[str, float]
+) -> Selection:
+    """The cases of a suite that run, and for the others the reason, in the order of the suite.
+
+    ``expected_s`` is the expected time of each case, by its id, if known. Raises UsageError if a text selects no case, or if nothing is left to run.
+    """
+    policy = find_policy(suite, wish.policy)
+    sieve = _Sieve(suite.cases)
+    _follow_lists(suite, sieve)
+    meant = _follow_wish(suite, wish, sieve)
+    if wish.rerun is None:  # all that failed before is asked for
+        _follow_policy(policy, sieve, expected_s, frozenset(wish.select))
+    if not sieve.rest:
+        _refuse_nothing(suite, wish, meant, sieve)
+    chosen = tuple(sieve.rest)
+    quarantined, notes = find_quarantined(
+        suite.quarantine,
+        [case.id for case in chosen],
+        today,
+        others={case.id: case.plain_id for case in chosen} if suite.parameters else {},
+    )
+    asked = [case for case in suite.cases if case.id in meant]
+    asked = [c for c in asked if not sieve.reasons.get(c.id, "").startswith(BY_SKIP)]
+    uncovered = find_uncovered(asked, chosen)
+    return Selection(
+        policy=policy.name,
+        cases=chosen,
+        left_out=tuple(
+            LeftOut(case=case.id, reason=sieve.reasons[case.id])
+            for case in suite.cases
+            if case.id in sieve.reasons
+        ),
+        uncovered=uncovered,
+        quarantined=quarantined,
+        notes=(
+            *notes,
+            *_tell_of_excluded(suite, policy, sieve),
+            *_tell_of_coverage(suite, wish, uncovered, expected_s),
+            *_tell_of_idle_rules(suite),
+            *_tell_of_lost(suite, wish),
+        ),
+    )
+
+
+def find_policy(suite: Suite, name: str) -> Policy:
+    """The policy of that name: the suite's own, else a built-in one. Raises UsageError."""
+    policies = {**BUILT_IN, **suite.policies}
+    if name not in policies:
+        near = get_close_matches(name, policies, n=1)
+        listed = f"there are {', '.join(policies)}"
+        raise UsageError(
+            f"{suite.path}: there is no policy {name!r}",
+            f"did you mean {near[0]!r}? {listed}" if near else listed,
+        )
+    return policies[name]
+
+
+def find_uncovered(cases: Iterable[SuiteCase], kept: Iterable[SuiteCase]) -> tuple[str, ...]:
+    """The families of some cases of which none is kept, in the order of the cases."""
+    covered = {case.family for case in kept}
+    return tuple(dict.fromkeys(case.family for case in cases if case.family not in covered))
+
+
+def find_covering(
+    suite: Suite, families: Sequence[str], expected_s: Mapping[str, float]
+) -> dict[str, tuple[str, ...]]:
+    """For each of these families the policies that run some of it, ignoring budgets."""
+    found: dict[str, list[str]] = {family: [] for family in families}
+    # The cases that a policy takes of a family depend on no other family.
+    cases = [case for case in suite.cases if case.family in found]
+    for policy in {**BUILT_IN, **suite.policies}.values():
+        sieve = _Sieve(cases)
+        _follow_lists(suite, sieve)
+        _follow_policy(policy, sieve, expected_s)
+        for family in {case.family for case in sieve.rest}:
+            found[family].append(policy.name)
+    return {family: tuple(names) for family, names in found.items()}
+
+
+class _Sieve:
+    """Cases that may still run, and the reasons of those that may not."""
+
+    def __init__(self, cases: Sequence[SuiteCase]) -> None:
+        self.rest = list(cases)
+        self.reasons: dict[str, str] = {}
+
+    def drop(self, reasons: dict[str, str]) -> None:
+        """Leave cases out, each for its reason."""
+        self.reasons.update(reasons)
+        self.rest = [case for case in self.rest if case.id not in reasons]
+
+
+def _follow_lists(suite: Suite, sieve: _Sieve) -> None:
+    if suite.allow:
+        allowed = [rule.cases for rule in suite.allow]
+        sieve.drop(
+            {
+                case.id: "not on the allow list"
+                for case in sieve.rest
+                if not any(fits_case(glob, case) for glob in allowed)
+            }
+        )
+    for rule in suite.skip:
+        sieve.drop(
+            {
+                case.id: f"on the skip list: {rule.reason}"
+                for case in sieve.rest
+                if fits_case(rule.cases, case)
+            }
+        )
+
+
+def _follow_wish(suite: Suite, wish: Wish, sieve: _Sieve) -> frozenset[str]:
+    """Leave out what was not requested; returns the ids of everything requested. Raises UsageError."""
+    meant = frozenset(case.id for case in suite.cases)
+    if wish.select:
+        meant = frozenset().union(
+            *(_find_asked(suite, f"--select {text}", text) for text in wish.select)
+        )
+        reason = f"not selected by --select {' '.join(wish.select)}"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
+    for text in wish.skip:
+        asked = f"--skip {text}"
+        skipped = _find_asked(suite, asked, text)
+        reason = f"{BY_SKIP} {text}"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id in skipped})
+    if wish.rerun is not None:
+        meant = meant.intersection(wish.rerun)
+        reason = "did not fail in the run that is repeated"
+        sieve.drop({case.id: reason for case in sieve.rest if case.id not in meant})
+    return meant
+
+
+def _find_asked(suite: Suite, asked: str, text: str) -> frozenset[str]:
+    """The cases that an option selects, at least one per text of an expression. Raises UsageError."""
+    is_joined = is_expression(text) and not _find_named(text, suite.cases)
+    if is_joined:
+        every = frozenset(case.id for case in suite.cases)
+        meant = select(text, every, lambda word: _find_asked(suite, f"{word} in {asked}", word))
+    else:
+        meant = find_meant(text, suite.cases)
+    if not meant:
+        near = () if is_joined else nearest(text, suite.cases)
+        raise UsageError(
+            f"{suite.path}: {asked} matches none of its {count_of(len(suite.cases), 'case')}",
+            f"did you mean {' or '.join(near)}?" if near else "",
+        )
+    return meant
+
+
+def _follow_policy(
+    policy: Policy,
+    sieve: _Sieve,
+    expected_s: Mapping[str, float],
+    named: frozenset[str] = frozenset(),
+) -> None:
+    """Leave out what the policy does not select. ``named`` are texts that were requested besides it."""
+    if policy.cases:
+        reason = f"policy {policy.name} takes only cases like {', '.join(policy.cases)}"
+        sieve.drop(
+            {
+                case.id: reason
+                for case in sieve.rest
+                if not any(is_about(text, case) for text in policy.cases)
+            }
+        )
+    for text in policy.exclude:
+        reason = f"policy {policy.name} excludes {text}"
+        sieve.drop({case.id: reason for case in sieve.rest if is_about(text, case)})
+    for rule in policy.skip:
+        reason = f"on the skip list of policy {policy.name}: {rule.reason}"
+        sieve.drop({case.id: reason for case in sieve.rest if is_about(rule.cases, case)})
+    if policy.tags:
+        reason = f"policy {policy.name} takes only cases tagged {', '.join(policy.tags)}"
+        wanted = frozenset(policy.tags)
+        sieve.drop({case.id: reason for case in sieve.rest if not wanted.intersection(case.tags)})
+    if policy.select == "full":
+        reason = "a case of smoke runs only"
+        hidden = (
+            case.id
+            for case in sieve.rest
+            if case.only_smoke and named.isdisjoint((case.id, case.plain_id))
+        )
+        sieve.drop(dict.fromkeys(hidden, reason))
+    if policy.select == "declared":
+        reason = f"policy {policy.name} takes only cases that are declared as smoke"
+        sieve.drop({case.id: reason for case in sieve.rest if not case.smoke})
+    if policy.select == "smoke":
+        stands = choose_smoke(sieve.rest, expected_s)
+        sieve.drop(
+            {
+                case.id: f"policy {policy.name} runs another case of its family:"
+                f" {stands[stand_of(case)][0]}"
+                for case in sieve.rest
+                if case.id not in stands[stand_of(case)]
+            }
+        )
+
+
+def _refuse_nothing(suite: Suite, wish: Wish, meant: frozenset[str], sieve: _Sieve) -> NoReturn:
+    """Report why nothing runs: nothing was requested, or all of it is left out."""
+    asked = [f"policy {wish.policy}", *(f"--select {text}" for text in wish.select)]
+    asked += [f"--skip {text}" for text in wish.skip]
+    if wish.rerun is not None:
+        asked.append(f"{count_of(len(wish.rerun), 'case')} that failed")
+    first = next((case.id for case in suite.cases if case.id in meant), "")
+    if wish.rerun == ():
+        why = "nothing failed in the run that is repeated"
+    elif not first:
+        why = "none of them is in the suite"
+    elif len(meant) == 1:
+        why = f"{first}: {sieve.reasons[first]}"
+    else:
+        why = f"all {len(meant)} cases are left out; {first}: {sieve.reasons[first]}"
+    raise UsageError(f"{suite.path}: nothing to run for {', '.join(asked)}: {why}")
+
+
+def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[str]:
+    """Report how many cases a policy excludes, and of which families: whole ones first, then parts."""
+    begin = f"policy {policy.name} excludes"
+    out = [case for case in suite.cases if sieve.reasons.get(case.id, "").startswith(begin)]
+    if not out:
+        return
+    wholes = Counter(case.family for case in suite.cases)
+    parts = Counter(case.family for case in out)
+    shown = [family for family in parts if parts[family] == wholes[family]]
+    shown += [f"{f} ({n} of {wholes[f]})" for f, n in parts.items() if n < wholes[f]]
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    yield f"{begin} {count_of(len(out), 'case')}: {', '.join(shown[:LISTED])}{more}"
+
+
+def _tell_of_coverage(
+    suite: Suite, wish: Wish, uncovered: Sequence[str], expected_s: Mapping[str, float]
+) -> Iterator[str]:
+    """Report which policies run what this one leaves out; nothing about cases requested by name."""
+    if wish.select or wish.rerun is not None:
+        return
+    together: dict[tuple[str, ...], list[str]] = {}
+    for family, policies in find_covering(suite, uncovered, expected_s).items():
+        together.setdefault(policies, []).append(family)
+    for policies, families in together.items():
+        *others, last = policies or ("",)
+        listed = f"policies {', '.join(others)} and {last}" if others else f"policy {last}"
+        more = f" and {len(families) - LISTED} more" if len(families) > LISTED else ""
+        named = ", ".join(families[:LISTED]) + more
+        yield (
+            f"cases of {named} run only under the {listed}"
+            if policies
+            else f"no policy runs cases of {named}"
+        )
+
+
+def _tell_of_idle_rules(suite: Suite) -> Iterator[str]:
+    """Name the entries of lists that match no case; those for another value of a parameter may."""
+    cases = [case.id for case in suite.cases]
+    if suite.parameters:
+        cases += [case.plain_id for case in suite.cases]
+        listed = [rule.cases for rule in (*suite.allow, *suite.skip)]
+        listed += [entry.cases for entry in suite.quarantine]
+        cases += [text for text in listed if "@" in text]
+    yield from find_idle("allow", suite.allow, cases)
+    yield from find_idle("skip", suite.skip, cases)
+    yield from find_idle("quarantine", suite.quarantine, cases)
+
+
+def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
+    """Report how many of the cases to be run again no longer exist."""
+    lost = frozenset(wish.rerun or ()).difference(case.id for case in suite.cases)
+    if lost:
+        yield f"{len(lost)} of the cases that failed are not in the suite any more: {min(lost)}" + (
+            ", ..." if len(lost) > 1 else ""
+        )
+
+
+# ---- the smoke run --------------------------------------------------------------------------------
+
+
+def choose_smoke(
+    cases: Sequence[SuiteCase], expected_s: Mapping[str, float]
+) -> dict[Stand, tuple[str, ...]]:
+    """The ids that represent each family and class of dtypes.
+
+    These are the cases declared as smoke cases; without any, the case with the shortest expected time.
+    Cases without an expected time come after those with one; of equal cases the one with the least data
+    is taken, then the first of the suite.
+    """
+    members: dict[Stand, list[SuiteCase]] = {}
+    for case in cases:
+        members.setdefault(stand_of(case), []).append(case)
+    return {
+        stand: tuple(case.id for case in those if case.smoke)
+        or (min(those, key=lambda case: (expected_s.get(case.id, math.inf), _size(case))).id,)
+        for stand, those in members.items()
+    }
+
+
+def stand_of(case: SuiteCase) -> Stand:
+    """The family and class of dtypes that a case represents."""
+    return case.family or case.testcase, dtype_class(case.dtype)
+
+
+def _size(case: SuiteCase) -> int:
+    """Number of elements of its data; for a kernel, a number that grows with its sizes."""
+    if isinstance(case.work, KernelWork):
+        sizes = [
+            value for value in case.work.arguments.values() if type(value) is int and value > 0
+        ]
+        return math.prod(sizes)
+    return math.prod(case.shape)
+
+
+# ---- which cases a text selects ----------------------------------------------------------------
+
+
+def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
+    """The ids of the cases that a text on the command line selects: the first of these rules that matches any.
+
+    The case of that id alone; all of a testcase, family or tag of that name; the result of an expression of
+    such texts; ids that match it as a glob; ids that contain it.
+    """
+    if named := _find_named(text, cases):
+        return named
+    if is_expression(text):
+        every = frozenset(case.id for case in cases)
+        return select(text, every, lambda word: find_meant(word, cases))
+    like = frozenset(case.id for case in cases if fits_case(text, case))
+    return like or frozenset(case.id for case in cases if text in case.id)
+
+
+def _find_named(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
+    """The case of that id, otherwise all of a testcase, family or tag of that name."""
+    exact = frozenset(case.id for case in cases if text in (case.id, case.plain_id))
+    return exact or frozenset(
+        case.id for case in cases if text in (case.testcase, case.family) or text in case.tags
+    )
+
+
+def is_about(text: str, case: SuiteCase) -> bool:
+    """Whether a text of a policy selects a case: its testcase, family or tag, or a glob on its id."""
+    return text in (case.testcase, case.family) or text in case.tags or fits_case(text, case)
+
+
+def fits_case(glob: str, case: SuiteCase) -> bool:
+    """Whether a glob matches a case, with or without the values of its suite's parameters in its name."""
+    return fits(glob, case.id) or (case.id != case.plain_id and fits(glob, case.plain_id))
+
+
+def nearest(text: str, cases: Sequence[SuiteCase]) -> tuple[str, ...]:
+    """Names of the suite that are closest to a text, or a glob, that matches nothing."""
+    text = WILD.sub("", text).strip("/") or text
+    names: dict[str, None] = {}
+    for case in cases:
+        names.update(dict.fromkeys((case.testcase, case.family, *case.tags)))
+    if len(cases) <= MANY:
+        names.update(dict.fromkeys(case.id for case in cases))
+    return tuple(get_close_matches(text, names, n=NEAREST, cutoff=0.5))

@@ -1,0 +1,131 @@
+"""Simulates when a run ends if golden and check steps share lanes beside the slots on which cases run."""
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from tileyard.base.events import StepKind
+
+
+class Timed(NamedTuple):
+    """A case: the times of its golden step (0 if that is made), its run and its check step; and whose data it shares.
+
+    ``golden`` names the case whose golden step this one waits for, -1 for none.
+    """
+
+    golden_s: float
+    run_s: float
+    check_s: float
+    golden: int
+
+
+class Room(NamedTuple):
+    """The most pieces that run at once, the most golden and check steps, and the most of both together."""
+
+    slots: int
+    lanes: int
+    places: int
+
+
+class _Task(NamedTuple):
+    """A step of a case, or the run of the first case of a piece: ``rest`` are those of it that follow."""
+
+    kind: StepKind | None
+    case: int
+    rest: deque[int]
+
+
+class _Simulation:
+    """Pieces on slots; golden steps in the order of the pieces, and checks before them, on lanes.
+
+    What has a slot or a lane waits for a place: first come, first served.
+    """
+
+    def __init__(self, cases: Sequence[Timed], pieces: Sequence[range], room: Room) -> None:
+        self._cases = cases
+        self._pieces = deque(deque(piece) for piece in pieces)
+        order = (case for piece in pieces for case in piece)
+        self._goldens = deque(case for case in order if cases[case].golden_s)
+        self._checks: deque[int] = deque()
+        self._room = room
+        self._lanes = room.lanes
+        self._places = room.places
+        self._queue: deque[_Task] = deque()
+        self._made = {-1}
+        self._waiting: dict[int, list[deque[int]]] = {}
+        self._events: list[tuple[float, int, _Task]] = []
+        self._count = 0
+
+    def run(self) -> float:
+        """The end of the last step, in seconds from the start."""
+        now_s = 0.0
+        self._fill_lanes()
+        for _ in range(min(self._room.slots, len(self._pieces))):
+            self._go_on(deque())
+        self._fill_places(now_s)
+        while self._events:
+            now_s, _, task = heappop(self._events)
+            self._places += 1
+            self._end(task, now_s)
+            self._fill_places(now_s)
+        return now_s
+
+    def _end(self, task: _Task, now_s: float) -> None:
+        if task.kind is not None:
+            self._lanes += 1
+        elif self._cases[task.case].check_s:
+            self._checks.append(task.case)
+        self._fill_lanes()
+        if task.kind is None:
+            if task.rest and self._is_ready(task.rest):
+                self._begin(_take(task.rest), now_s)  # in the same place
+            else:
+                self._go_on(task.rest)
+        elif task.kind == "golden":
+            self._made.add(task.case)
+            for piece in self._waiting.pop(task.case, ()):
+                self._go_on(piece)
+
+    def _fill_lanes(self) -> None:
+        while self._lanes and (self._checks or self._goldens):
+            self._lanes -= 1
+            if self._checks:
+                self._queue.append(_Task("check", self._checks.popleft(), deque()))
+            else:
+                self._queue.append(_Task("golden", self._goldens.popleft(), deque()))
+
+    def _fill_places(self, now_s: float) -> None:
+        while self._places and self._queue:
+            self._begin(self._queue.popleft(), now_s)
+
+    def _begin(self, task: _Task, now_s: float) -> None:
+        timed = self._cases[task.case]
+        seconds = {None: timed.run_s, "golden": timed.golden_s, "check": timed.check_s}[task.kind]
+        self._places -= 1
+        self._count += 1
+        heappush(self._events, (now_s + seconds, self._count, task))
+
+    def _go_on(self, piece: deque[int]) -> None:
+        """A slot continues with the next case of its piece, then with the next piece, or waits for golden data."""
+        if not piece:
+            if not self._pieces:
+                return
+            piece = self._pieces.popleft()
+        if self._is_ready(piece):
+            self._queue.append(_take(piece))
+        else:
+            self._waiting.setdefault(self._cases[piece[0]].golden, []).append(piece)
+
+    def _is_ready(self, piece: deque[int]) -> bool:
+        return self._cases[piece[0]].golden in self._made
+
+
+def _take(piece: deque[int]) -> _Task:
+    """The run of the first case of a piece."""
+    return _Task(None, piece.popleft(), piece)
+
+
+def simulate_steps(cases: Sequence[Timed], pieces: Sequence[range], room: Room) -> float:
+    """The end of the last step, in seconds from the start; ``pieces`` are ranges of cases in the order in which they start."""
+    return _Simulation(cases, pieces, room).run()

@@ -1,0 +1,177 @@
+"""A suite in a bundle: its cases are built and have their golden results.
+
+Paths of the suite's folder, and of the Python that ran it, are marked in its text. On the machine that
+opens the bundle they are replaced by the corresponding local paths.
+"""
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tileyard.artifacts.bundle_manifest import BundleManifest
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BundleError, UsageError
+from tileyard.base.model import Case, CommandWork, Digest, Record, Step
+from tileyard.base.quarantine import Quarantine
+from tileyard.base.wording import count_of, name_some
+from tileyard.engine.programs import Programs
+from tileyard.engine.proofs import list_late_steps
+from tileyard.verbs.test.plan.choosing import fits_case
+from tileyard.verbs.test.result.records import Rule, Suite, SuiteCase
+from tileyard.workers.file_digests import find_arguments, find_files, is_file
+from tileyard.workers.protocol import RunEntry
+
+END = r"[^\s\"'`:;,|&<>(){}]+"
+"""What a path within a longer text consists of."""
+Entry = TypeVar("Entry", Rule, Quarantine)
+FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
+
+
+class PackedSuite(Record):
+    """The selected cases of a suite, the data that a runner needs for each, and the files that steps name.
+
+    ``targets`` is the target of each case's build. ``files`` is a tree that takes the place of the suite's
+    folder.
+    """
+
+    suite: Suite
+    entries: dict[str, RunEntry]
+    targets: dict[str, str]
+    files: Digest
+
+
+def pack_suite(
+    suite: Suite, entries: Mapping[str, RunEntry], targets: Mapping[str, str], objects: ObjectStore
+) -> bytes:
+    """The text of a suite for a bundle; its files are put into the store. Only cases with entries are included."""
+    folder = f"{suite.folder}/"
+    cases = tuple(
+        msgspec.structs.replace(case, where=case.where.removeprefix(folder))
+        for case in suite.cases
+        if case.id in entries
+    )
+    packed = PackedSuite(
+        suite=msgspec.structs.replace(
+            suite,
+            cases=cases,
+            allow=tuple(_keep_used(suite.allow, cases)),
+            skip=tuple(_keep_used(suite.skip, cases)),
+            quarantine=tuple(_keep_used(suite.quarantine, cases)),
+        ),
+        entries=dict(entries),
+        targets={case.id: targets[case.id] for case in cases},
+        files=_pack_files(cases, Path(suite.folder), objects),
+    )
+    text = msgspec.json.encode(packed).decode()
+    for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
+        text = text.replace(_quote(path), mark)
+    return text.encode()
+
+
+def _keep_used(entries: Iterable[Entry], cases: Sequence[SuiteCase]) -> Iterator[Entry]:
+    """The entries of a list that are about a case of the bundle: of the others nothing is to be said where it is run."""
+    return (one for one in entries if any(fits_case(one.cases, case) for case in cases))
+
+
+def unpack_suite(data: bytes, objects: ObjectStore) -> PackedSuite:
+    """The suite with the paths of this machine. Raises BundleError if the text is not a suite."""
+    try:
+        files = decode_json(data, _Files).files
+        text = data.decode().replace(FOLDER_MARK, _quote(str(Trees(objects).path(files))))
+        return decode_json(text.replace(PYTHON_MARK, _quote(sys.executable)), PackedSuite)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"the bundle holds no suite: {error}") from error
+
+
+def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
+    """Raise BundleError if ``unpack_suite`` cannot read a bundle's case list."""
+    try:
+        data = read(Digest(manifest.cases)) if manifest.cases else b""
+        files = decode_json(data, PackedSuite).files
+    except (msgspec.DecodeError, OSError) as error:
+        raise BundleError(f"the bundle holds no suite: {error}") from error
+    if files not in manifest.trees:
+        raise BundleError("the bundle holds no suite: its files are not in it")
+
+
+def choose_case(names: Iterable[str], case: str, path: Path) -> str:
+    """The case of this name in the bundle at ``path``, with or without folders; for an empty name the only one. Raises UsageError."""
+    known = list(names)
+    found = [one for one in known if one == case or one.endswith(f"/{case}") or not case]
+    if not found:
+        raise UsageError(f"{path.name} has no case {case!r}", f"it has {name_some(known)}")
+    if len(found) > 1:
+        count = count_of(len(found), "case")
+        hint = f"name one: {path}::CASE, of {name_some(found)}"
+        raise UsageError(f"{path.name} holds {count}", hint)
+    return found[0]
+
+
+def find_packed(packed: PackedSuite, programs: Programs | None, case: Case) -> RunEntry:
+    """The packed entry of a case, also for a further attempt at it; ``programs`` gives it its folder."""
+    entry = packed.entries[case.id]
+    command = entry.command
+    if command is not None and programs is not None:
+        folder = programs.adopt(case, entry.golden.tree)
+        command = msgspec.structs.replace(command, folder=folder)
+    return msgspec.structs.replace(entry, case=case.key, command=command)
+
+
+class _Files(Record):
+    """The part of a packed suite that has to be known before the rest can be read."""
+
+    files: Digest
+
+
+def _pack_files(cases: Sequence[SuiteCase], folder: Path, objects: ObjectStore) -> Digest:
+    """A tree of the files that run and check steps of these cases name within the suite's folder."""
+    with tempfile.TemporaryDirectory() as name:
+        for file in sorted(set(_find_files(cases, folder))):
+            into = Path(name, file.relative_to(folder))
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, into)
+        return Trees(objects).put(Path(name))
+
+
+def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
+    steps = [step for case in cases for step in _late_steps(case.work)]
+    patterns = {pattern for step in steps for pattern in (*step.inputs, *find_named(step, folder))}
+    for pattern in patterns:
+        yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
+
+
+def find_named(step: Step, folder: Path) -> list[str]:
+    """The files that a step names among its arguments and variables without declaring them.
+
+    These are arguments, and files of that folder within longer texts, such as ``--data={suite}/a.txt``.
+    A step may read or write the latter: they are packed with it, and are part of no key. Texts that are
+    known only when the step runs name none.
+    """
+    within = re.compile(re.escape(f"{folder}/") + END)
+    found = dict.fromkeys(find_arguments(step, folder))
+    for text in (*step.argv, *step.env.values()):
+        for name in within.findall(text):
+            # A path that continues with a place is not complete yet.
+            if f"{name}{{" not in text and is_file(folder, name):
+                found[name] = None
+    return list(found)
+
+
+def _late_steps(work: object) -> Sequence[Step]:
+    """The steps that run where a bundle is opened."""
+    if not isinstance(work, CommandWork):
+        return ()
+    return tuple(list_late_steps(work).values())
+
+
+def _quote(path: str) -> str:
+    """A path as written in a JSON text."""
+    return msgspec.json.encode(path).decode()[1:-1]

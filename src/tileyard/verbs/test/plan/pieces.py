@@ -1,0 +1,160 @@
+"""Groups cases into pieces: the cases of a testcase in their own order, cut where a piece is full."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tileyard.base.model import Record
+from tileyard.verbs.test.result.records import Expected, Piece
+
+Seconds = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_ROUNDING = 1 + 1e-9
+"""Five cases of a minute fit into five minutes, whatever the rounding of their sum."""
+
+
+class Costs(Record):
+    """The cost of starting a process, in seconds.
+
+    A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
+    process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
+    before there is anything to start. Golden and check steps run on ``lanes``, 0 if they do not count; with
+    ``shares_cores``, slots and lanes together have as many places as the more numerous of them.
+    """
+
+    startup_s: float = 0.0
+    launch_s: float = 0.0
+    lead_s: float = 0.0
+    lanes: int = 0
+    shares_cores: bool = False
+    per: Literal["piece", "case"] = "piece"
+
+    @property
+    def process_s(self) -> float:
+        """The cost of each process; at least its launch."""
+        return max(self.startup_s, self.launch_s)
+
+    @property
+    def piece_s(self) -> float:
+        """The cost of each further piece."""
+        return self.process_s if self.per == "piece" else 0.0
+
+    @property
+    def case_s(self) -> float:
+        """The cost of each case, in whichever piece it is."""
+        return self.process_s if self.per == "case" else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """All cases, those of a testcase side by side, and the time of each, its own process included.
+
+    Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the cases from
+    ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is the time of the first ``j`` cases one after
+    another; ``ends_list_s`` is the same, for access to single ones. ``goldens_s`` and ``checks_s`` are the
+    times of each case's steps beside its device, ``goldens`` the result that each waits for.
+    """
+
+    testcases: list[str]
+    cases: list[str]
+    bounds: Indices
+    ends_s: Seconds
+    ends_list_s: list[float]
+    goldens_s: list[float]
+    goldens: list[str]
+    checks_s: list[float]
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether any step runs beside the devices."""
+        return any(self.goldens_s) or any(self.checks_s)
+
+    @property
+    def totals_s(self) -> Seconds:
+        """Time of each testcase."""
+        return np.diff(self.ends_s[self.bounds])
+
+    @property
+    def counts(self) -> Indices:
+        """Number of cases of each testcase."""
+        return np.diff(self.bounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cuts:
+    """Pieces, the longest first: piece ``i`` has the cases from ``begins[i]`` to ``ends[i]``."""
+
+    begins: Indices
+    ends: Indices
+    lengths_s: Seconds
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+
+def gather(expected: Sequence[Expected], costs: Costs) -> Work:
+    """Testcases in the order of their first case, their cases in the order given."""
+    numbers: dict[str, int] = {}
+    members = np.array([numbers.setdefault(one.testcase, len(numbers)) for one in expected])
+    order = np.argsort(members, kind="stable")
+    seconds = np.array([one.seconds for one in expected])[order] + costs.case_s
+    ends_s = np.concatenate(([0.0], np.cumsum(seconds)))
+    return Work(
+        testcases=list(numbers),
+        cases=[expected[place].case for place in order.tolist()],
+        bounds=np.searchsorted(members[order], np.arange(len(numbers) + 1)),
+        ends_s=ends_s,
+        ends_list_s=ends_s.tolist(),
+        goldens_s=[expected[place].golden_s for place in order.tolist()],
+        goldens=[expected[place].golden for place in order.tolist()],
+        checks_s=[expected[place].check_s for place in order.tolist()],
+    )
+
+
+def cut(work: Work, costs: Costs, limit_s: float = inf) -> Cuts:
+    """Every case in exactly one piece; a piece takes ``limit_s`` at most, or is a single case."""
+    room_s = (limit_s - costs.piece_s) * _ROUNDING
+    is_whole = (work.totals_s <= room_s) | (work.counts == 1)
+    begins = work.bounds[:-1][is_whole].tolist()
+    ends = work.bounds[1:][is_whole].tolist()
+    ends_s = work.ends_list_s
+    for testcase in np.flatnonzero(~is_whole).tolist():
+        begin, last = work.bounds[testcase : testcase + 2].tolist()
+        while begin < last:
+            # A slice's end, so one less than where the first case that does not fit would end.
+            end = bisect_right(ends_s, ends_s[begin] + room_s, begin + 1, last + 1) - 1
+            end = max(end, begin + 1)
+            begins.append(begin)
+            ends.append(end)
+            begin = end
+    # Differences of long sums: digits below a nanosecond are rounding errors.
+    lengths_s = np.round(work.ends_s[ends] - work.ends_s[begins] + costs.piece_s, 9)
+    order = np.lexsort((begins, -lengths_s))  # of equals the first one
+    return Cuts(
+        begins=np.array(begins)[order], ends=np.array(ends)[order], lengths_s=lengths_s[order]
+    )
+
+
+def to_pieces(work: Work, cuts: Cuts) -> tuple[Piece, ...]:
+    """The same pieces in the same order, as sent to other processes."""
+    owners = np.searchsorted(work.bounds, cuts.begins, side="right") - 1
+    columns = (owners.tolist(), cuts.begins.tolist(), cuts.ends.tolist(), cuts.lengths_s.tolist())
+    return tuple(
+        [
+            Piece(
+                testcase=work.testcases[owner],
+                cases=tuple(work.cases[begin:end]),
+                expected_s=length_s,
+            )
+            for owner, begin, end, length_s in zip(*columns, strict=True)
+        ]
+    )
+
+
+NO_COSTS = Costs()

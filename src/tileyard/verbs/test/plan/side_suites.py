@@ -1,0 +1,198 @@
+"""Lists the programs of the two sides of a comparison: the selected cases of a suite, read from each side's own checkout; or scripts."""
+
+import asyncio
+import datetime
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from modulefinder import ModuleFinder
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.bundles import read_manifest
+from tileyard.artifacts.toolchains import open_toolchain
+from tileyard.base.errors import UsageError
+from tileyard.base.measures import Measure
+from tileyard.base.model import (
+    Case,
+    CommandWork,
+    KernelWork,
+    Limits,
+    Side,
+    Step,
+    TimingPolicy,
+    Work,
+)
+from tileyard.base.settings import Settings
+from tileyard.base.wording import count_of
+from tileyard.engine.programs import CASE
+from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.registry import COMMAND
+from tileyard.verbs.test.plan.choosing import choose
+from tileyard.verbs.test.plan.files.steps import double
+from tileyard.verbs.test.plan.kernel_cases import ONLY
+from tileyard.verbs.test.plan.outlook import hold_one
+from tileyard.verbs.test.plan.packed import find_named
+from tileyard.verbs.test.plan.prerequisites import require_prerequisites
+from tileyard.verbs.test.plan.reading import read_suite
+from tileyard.verbs.test.plan.source import limit_runner
+from tileyard.verbs.test.result.records import Suite, SuiteCase, Wish
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideSuite:
+    """The selected cases of one side. ``site`` is the place of its suite, ``quarantined`` the number of cases left out."""
+
+    site: StepSite
+    cases: tuple[SuiteCase, ...]
+    quarantined: int
+
+    def hold_one(self) -> "SideSuite":
+        """The same with cases of one device each, for runs without named devices."""
+        return replace(self, cases=tuple(map(hold_one, self.cases)))
+
+    def make_cases(self, side: str, common: frozenset[str], usual: Measure) -> list[Case]:
+        """The cases for the engine, compared by the ``usual`` measure unless their suite sets another."""
+        return [
+            Case(
+                id=case.id,
+                work=_complete(case, self.site, usual) if case.id in common else case.work,
+                target=COMMAND,
+                side=side,
+                seed=case.seed,
+                timing=TimingPolicy(),
+                limits=limit_runner(case),
+            )
+            for case in self.cases
+        ]
+
+
+def _complete(case: SuiteCase, site: StepSite, usual: Measure) -> Work:
+    work = case.work
+    if not isinstance(work, CommandWork):
+        return work
+    check = None if work.check is None else _as_itself(work.check, case)
+    run = _as_itself(work.run, case)
+    # Also files within longer arguments: a step that reads a different file is not the same.
+    named = find_named(run, Path(site.suite))
+    run = msgspec.structs.replace(run, inputs=tuple(dict.fromkeys((*run.inputs, *named))))
+    measure = work.measure or usual
+    return msgspec.structs.replace(work, run=run, check=check, measure=measure)
+
+
+def _as_itself(step: Step, case: SuiteCase) -> Step:
+    """A step that finds the name of its case, and not that of a member of a batch."""
+    return msgspec.structs.replace(step, env={CASE: double(case.id), **step.env})
+
+
+async def read_sides(
+    sides: Mapping[str, tuple[Side, str]], select: tuple[str, ...], settings: Settings
+) -> dict[str, SideSuite]:
+    """The suites of these sides, each given with its path. Raises UsageError, which names the side."""
+    found = {}
+    for name, (side, path) in sides.items():
+        try:
+            suite = await asyncio.to_thread(read_suite, Path(path), settings, side.variables)
+            cases, quarantined = choose_cases(suite, select)
+            opened = open_suite(suite, cases, quarantined, side)
+            if side.toolchain:
+                site = await asyncio.to_thread(
+                    open_site, side.toolchain, "", suite.folder, settings
+                )
+                opened = replace(opened, site=site)
+            found[name] = opened
+        except UsageError as error:
+            error.message = f"{name}: {error.message}"
+            raise
+    return found
+
+
+def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
+    """The place of a suite with what its steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    needed = read_manifest(Path(toolchain)).requires.prerequisites
+    require_prerequisites(toolchain, needed, settings)
+    found = open_toolchain(Path(toolchain), commit, settings.make_home())
+    whole = found.environment(os.environ)
+    added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+    return StepSite(suite=suite, toolchain=str(found.folder), tree=found.tree, env=added)
+
+
+def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
+    """The compared cases of a suite, and the number of further ones in quarantine. Raises UsageError if nothing is left."""
+    today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
+    chosen = choose(suite, Wish(select=select), today, {})
+    cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
+    return cases, len(chosen.quarantined)
+
+
+def open_suite(
+    suite: Suite, cases: tuple[SuiteCase, ...], quarantined: int, side: Side
+) -> SideSuite:
+    """A side's suite of programs with these cases. Raises UsageError if one is a kernel."""
+    for case in cases:
+        if isinstance(case.work, KernelWork):
+            raise UsageError(
+                f"{case.id} of {suite.path} is a kernel, and suites of programs are compared",
+                f"name its file instead: {case.work.file}",
+            )
+    return SideSuite(
+        site=StepSite(suite=suite.folder, env=side.variables), cases=cases, quarantined=quarantined
+    )
+
+
+def open_scripts(
+    side: Side, files: Sequence[tuple[str, str]], measure: Measure | None, limits: Limits
+) -> SideSuite:
+    """A side's scripts, each a case that is run by ``tileyard exec`` in the side's environment.
+
+    Raises UsageError for two scripts of one name.
+    """
+    scripts = [Path(file) for file, _ in files]
+    name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
+    if count > 1:
+        raise UsageError(f"{count} scripts are called {name}.py", "compare them one by one")
+    # Without -P, which would hide the modules beside a script; a step starts in a folder made for it.
+    run = (side.python or sys.executable, "-m", "tileyard", "exec")
+    cases = tuple(
+        SuiteCase(
+            testcase=script.stem,
+            name=ONLY,
+            work=CommandWork(
+                run=Step(
+                    argv=tuple(map(double, (*run, str(script)))), inputs=_find_imported(script)
+                ),
+                measure=measure,
+            ),
+            limits=limits,
+        )
+        for script in scripts
+    )
+    folder = os.path.commonpath([script.parent for script in scripts]) if scripts else ""
+    return SideSuite(site=StepSite(suite=folder, env=side.variables), cases=cases, quarantined=0)
+
+
+def _find_imported(script: Path) -> tuple[str, ...]:
+    """A script and the modules beside it that its imports reach; nothing is run."""
+    finder = ModuleFinder(path=[str(script.parent)])
+    try:
+        finder.run_script(str(script))
+    except (SyntaxError, ValueError):  # it fails when it is run
+        return (str(script),)
+    files: set[str | None] = {getattr(one, "__file__", None) for one in finder.modules.values()}
+    return tuple(sorted(filter(None, files)))
+
+
+def find_common(suites: Mapping[str, SideSuite]) -> frozenset[str]:
+    """The cases that all sides have. Raises UsageError if there is none."""
+    ids = [frozenset(case.id for case in suite.cases) for suite in suites.values()]
+    common = frozenset.intersection(*ids)
+    if not common:
+        counts = " and ".join(
+            f"{name} has {count_of(len(own), 'case')}"
+            for name, own in zip(suites, ids, strict=True)
+        )
+        raise UsageError(f"nothing can be compared: {counts}, and none is in both")
+    return common

@@ -1,0 +1,1 @@
+"""What comes of it, as records."""

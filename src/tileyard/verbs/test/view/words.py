@@ -1,0 +1,204 @@
+"""Phrases about a case of a suite, the same during and after its run."""
+
+import heapq
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tileyard.base.events import StopReason
+from tileyard.base.model import WELL, Outcome, Trial
+from tileyard.base.wording import count_of, describe_unrecorded
+from tileyard.show.words import ask_about_reference, clean_line, format_seconds
+from tileyard.verbs.test.result.records import Plan
+from tileyard.verbs.test.result.result import Attempted, CaseVerdict, Makespan, SuiteResult
+
+MESSAGE_LENGTH = 500
+SHORT_S = 10.0
+"""Seconds; in a shorter run, starting processes takes most of the time: its makespan is not described."""
+VAGUE = 2.0
+"""A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
+ALIKE, SHARED = 3, 2
+"""Failures with the same message, from this number on, are reported as one; of a step that cases share, already two are."""
+NAMED = 5
+"""Number of testcases that are named if all of their cases are wrong in the same way."""
+T = TypeVar("T")
+Rerun = Callable[[str], str]
+"""The command line that runs just the case with that id."""
+
+
+def rerun_command(*suite: str) -> Rerun:
+    """How to run one case again: the arguments that name the suite, and options, as the user gave them."""
+
+    def command(case: str) -> str:
+        return shlex.join(("tileyard", "test", *suite, "--case", case))
+
+    return command
+
+
+def format_case(case: str, attempt: int) -> str:
+    """A case's name; a first attempt is not numbered."""
+    shown = clean_line(case)
+    return f"{shown}, attempt {attempt}" if attempt > 1 else shown
+
+
+def why(ended: CaseVerdict | Trial) -> str:
+    """One line on how a case ended, from whatever is known of it; the log has the long form."""
+    mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
+    return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
+
+
+def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
+    """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
+    return group_by(verdicts, lambda one: (one.outcome, why(one)), count_alike)
+
+
+def group_by(
+    ended: Iterable[T],
+    say: Callable[[T], tuple[str, str]],
+    fewest: Callable[[T], int] = lambda _: ALIKE,
+) -> list[list[T]]:
+    """Groups with equal outcomes and messages, in the order of their first ones; fewer than ``fewest`` are each a group of their own."""
+    groups: dict[tuple[str, str], list[T]] = {}
+    for one in ended:
+        groups.setdefault(say(one), []).append(one)
+    return [
+        part
+        for group in groups.values()
+        for part in ([group] if len(group) >= fewest(group[0]) else [[one] for one in group])
+    ]
+
+
+def count_alike(ended: CaseVerdict | Trial) -> int:
+    """From how many failures with the message of this one on they are reported as one."""
+    is_shared = ended.outcome is Outcome.COMPILE_ERROR or ended.message.startswith("golden step")
+    return SHARED if is_shared else ALIKE
+
+
+def ask_about_references(result: SuiteResult) -> str:
+    """A question about the testcases of which all cases are wrong in the same way; empty if there is none."""
+    testcases: dict[str, list[CaseVerdict]] = {}
+    for verdict in result.verdicts:
+        testcases.setdefault(verdict.testcase, []).append(verdict)
+    asked = {name: ask_about_reference(v, f"cases of {name}") for name, v in testcases.items()}
+    names = [name for name, question in asked.items() if question]
+    if len(names) < 2:
+        return "".join(asked.values())
+    named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return f"all cases of each of {named} differ in the same way from the reference: is the reference right?"
+
+
+def describe_alike(group: Sequence[CaseVerdict]) -> str:
+    """``79 cases, the same message: ...``."""
+    return f"{count_of(len(group), 'case')}, the same message: {why(group[0])}"
+
+
+def log_of(verdict: CaseVerdict, home: Path) -> Path | None:
+    """The log of the last attempt that left one."""
+    return next((home / one.log for one in reversed(verdict.attempts) if one.log), None)
+
+
+def find_telling(group: Sequence[CaseVerdict], home: Path) -> CaseVerdict:
+    """The case of a group whose log says most: where cases share a step, it is in the log of one of them."""
+
+    def size(verdict: CaseVerdict) -> int:
+        log = log_of(verdict, home)
+        return log.stat().st_size if log is not None and log.is_file() else 0
+
+    return max(group, key=size)
+
+
+def failed_attempts(verdict: CaseVerdict) -> tuple[Attempted, ...]:
+    """The attempts that did not end well, in their order."""
+    return tuple(attempt for attempt in verdict.attempts if attempt.outcome not in WELL)
+
+
+def run_s(verdict: CaseVerdict) -> float:
+    """Run time of the last attempt."""
+    return verdict.attempts[-1].run_s if verdict.attempts else 0.0
+
+
+def find_longest(result: SuiteResult, number: int) -> list[tuple[CaseVerdict, float, float]]:
+    """The cases that ran longest, each with its time and its share of the total time; empty for a single case."""
+    total_s = sum(map(run_s, result.verdicts))
+    if len(result.verdicts) < 2 or not total_s:
+        return []
+    ordered = heapq.nlargest(number, result.verdicts, key=run_s)
+    return [(one, run_s(one), run_s(one) / total_s) for one in ordered if run_s(one)]
+
+
+def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Ids of cases by their phrase, the largest group first."""
+    groups: dict[str, list[str]] = {}
+    for case, reason in cases:
+        groups.setdefault(reason, []).append(case)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def group_by_kind(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Ids of cases by the kind of their phrase, the largest group first: what is before its first colon.
+
+    A kind of which there is one phrase is that phrase.
+    """
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for case, reason in cases:
+        kinds.setdefault(reason.partition(": ")[0], []).append((case, reason))
+    told: list[tuple[str, str]] = []
+    for kind, those in kinds.items():
+        reasons = {reason for _, reason in those}
+        text = those[0][1] if len(reasons) == 1 else f"{kind} ({len(reasons)} reasons)"
+        told += [(case, text) for case, _ in those]
+    return group_by_reason(told)
+
+
+def describe_guess(guess: Makespan | Plan) -> str:
+    """States that a prediction is a guess, its range, and why."""
+    return (
+        f"a guess, between {format_seconds(guess.low_s)} and {format_seconds(guess.high_s)}:"
+        f" nothing was known of {count_of(guess.guessed, 'case')}"
+    )
+
+
+def describe_time(span: Makespan) -> str:
+    """The lower bound, the prediction, the time achieved, the gap, and its reason; empty for a short run.
+
+    A gap larger than the bound, and a prediction that was a vague guess, are left out.
+    """
+    if span.achieved_s < SHORT_S:
+        return ""
+    predicted = gap = ""
+    if not span.guessed or span.high_s <= VAGUE * span.low_s:
+        guess = f" ({describe_guess(span)})" if span.guessed else ""
+        predicted = f"predicted {format_seconds(span.predicted_s)}{guess}, "
+    gap_s = span.achieved_s - span.bound_s
+    if 0 <= gap_s <= span.bound_s:
+        gap = f"; gap {format_seconds(gap_s)}, {gap_s / span.bound_s:.1%}"
+    reason = f": {clean_line(span.reason)}" if span.reason else ""
+    return (
+        f"{format_seconds(span.total_s)} of work on {count_of(span.slots, 'slot')}; "
+        f"lower bound max(longest piece, total/slots) {format_seconds(span.bound_s)}, "
+        f"{predicted}achieved {format_seconds(span.achieved_s)}{gap}{reason}"
+    )
+
+
+def describe_end(result: SuiteResult) -> str:
+    """What went wrong in a run, in a few words; empty if everything that gates is well."""
+    said = (
+        (len(result.failed), "failed"),
+        (sum(one.gates and not one.is_skipped for one in result.never_ran), "never ran"),
+        (sum(one.is_skipped for one in result.never_ran), "skipped"),
+        (len(result.faults), "met faults of devices, queues or hosts"),
+    )
+    wrong = [f"{count_of(number, 'case')} {what}" for number, what in said if number]
+    if result.unrecorded:
+        wrong.append(describe_unrecorded(result.unrecorded))
+    return ", ".join(wrong)
+
+
+STOPS: dict[StopReason, str] = {
+    "done": "",
+    "budget": "stopped early: its time was spent",
+    "first_failure": "stopped at the first failure (--fail-fast)",
+    "interrupted": "stopped early: it was interrupted",
+}
+"""Phrases for a run that did not reach its end."""

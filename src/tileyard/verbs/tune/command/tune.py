@@ -1,0 +1,66 @@
+"""``tileyard tune`` finds the fastest config of a kernel; ``tileyard demo`` does so for a kernel of ours."""
+
+import sys
+from importlib.resources import files
+from typing import Unpack
+
+from tileyard.show.kernel_options import ShapeName, parse_kernel
+from tileyard.show.options import complete
+from tileyard.show.typed import AsJson, KernelName
+from tileyard.verbs.tune.options.tune import (
+    MOST_TRIALS,
+    TrialCount,
+    TuneOptions,
+    check_subject,
+    start_table,
+    start_tune,
+)
+
+
+def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
+    """Find the fastest config of a kernel: every config is built, checked and timed.
+
+    The kernel is a function decorated with @tileyard.kernel, @tilelang.jit or
+    @tilelang.autotune. Its reference is a NumPy or torch function: it gets the kernel's inputs in
+    parameter order and returns the outputs, or writes them in place.
+
+    On devices of several kinds each config is timed on each kind, and each kind has a winner.
+
+    With --also-build the configs are then built for other targets, with no device. One that cannot be
+    built there is marked, and can still be the best here: the exit status is that of tuning.
+
+    With --from the configs are those of a bundle: they are timed where there are neither sources nor TileLang.
+
+    With --shapes, with several numbers in an --arg, or with several --shape, each shape has a study, all in one run. Then the fewest configs are chosen that serve each
+    shape within --within of its best time, and written down as its choices.
+
+    With --finals only the finals are held, of configs whose times are recorded: after a study that was disturbed, for example.
+
+    Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad usage,
+    3 infrastructure only, or other work disturbed the finals,
+    130 interrupted.
+    """
+    from tileyard.show.session import run, run_table
+
+    options = complete(TuneOptions, options)
+    check_subject(options, is_named=bool(kernel))
+    file, name = parse_kernel(kernel) if kernel else ("", "")
+    start = start_tune(str(file), name, options)
+    table = start_table(start, options)
+    return run(start, as_json=json) if table is None else run_table(table, as_json=json)
+
+
+def demo(*, shape: ShapeName = "", trials: TrialCount = MOST_TRIALS, json: AsJson = False) -> int:
+    """Tune a matrix multiplication that is part of Tileyard, on this machine's CPU.
+
+    The kernel's file is named at the end. Copy it to begin a kernel of your own.
+
+    Exit status: as of tileyard tune.
+    """
+    kernel = files("tileyard") / "demo" / "gemm.py"
+    status = tune(str(kernel), shape=shape, trials=trials, json=json)
+    print(
+        f"The kernel is {kernel}: copy it, change it, and run tileyard tune on the copy.",
+        file=sys.stderr,
+    )
+    return status

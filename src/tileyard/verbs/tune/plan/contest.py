@@ -1,0 +1,455 @@
+"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win.
+
+One module because every step is planned from what is known of each config.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.base.model import (
+    INFRASTRUCTURE,
+    WELL,
+    Batch,
+    Case,
+    Device,
+    KernelWork,
+    Outcome,
+    Trial,
+    Value,
+)
+from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
+from tileyard.verbs.tune.plan.contenders import (
+    MEETING_NS,
+    choose_finalists,
+    find_bound_ns,
+    is_disturbed,
+    list_contenders,
+    list_unclear,
+)
+from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
+from tileyard.verbs.tune.plan.holding import Holding, find_culprit, find_disturbed_share
+from tileyard.verbs.tune.plan.silicon import Alike
+from tileyard.verbs.tune.result.records import FINALS, TuneRequest, median_ns, one_per_binary
+
+STUDY = "study"
+MOST_DISTURBED = 0.25
+"""Share of the rounds of finals that are disturbed on a device without other work, with a wide margin."""
+MOST_TIMES = 3
+"""Most screenings of a config, if its times do not count, or decide nothing."""
+
+Config = dict[str, Value]
+Take = Callable[[Trial], None]
+
+
+class Contest:
+    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0.
+
+    ``make_case`` makes the case of a config under a name. ``is_bound``: the study also has devices of another kind.
+    """
+
+    def __init__(
+        self,
+        request: TuneRequest,
+        make_case: Callable[[str, Config], Case],
+        devices: Sequence[Device] = (),
+        number: int = 0,
+        *,
+        is_bound: bool = False,
+    ) -> None:
+        self._request = request
+        self._make = make_case
+        self._suffix = f"-{number + 1}" if number else ""
+        self._is_bound = is_bound
+        self._ready: list[tuple[str, Config]] = []
+        """The configs whose sanitized builds are right, and that are not timed yet."""
+        self._pending: dict[str, Take] = {}
+        self._screened: dict[str, Trial] = {}
+        self._attempts: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._checked: set[str] = set()
+        """The configs whose further checks were requested, right or not."""
+        self._unproven: dict[str, int] = {}
+        """Number of further checks that a config has not yet passed."""
+        self._held = Holding()
+        self._doubted: tuple[Trial, ...] = ()
+        """Those whose times are of a screening that other work disturbed."""
+        self._is_repeated = False
+        """Whether such a screening was repeated, and the finals were not looked at since."""
+        self.devices = tuple(devices)
+        self.alike = Alike(devices)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a requested trial has not ended yet."""
+        return bool(self._pending)
+
+    @property
+    def screened(self) -> tuple[Trial, ...]:
+        """The trial of each config, in the order of their first end; trials of devices whose times do not count are undone."""
+        return tuple(
+            trial if self.alike.counts(trial) else _undo(trial) for trial in self._screened.values()
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """The winner, and how certain it is; of a disturbed study only the leader."""
+        found = judge_finals(self.rank(), self._held.trials, self._request.timing.confidence)
+        return Verdict(best=None, leader=found.best) if self.is_disturbed else found
+
+    @property
+    def finals(self) -> tuple[Trial, ...]:
+        """The trials of all finals."""
+        return tuple(self._held.every)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether finals contradict the screening, or have not yet been held again since."""
+        return self._held.is_open or bool(find_culprit(self.rank(), self._held.trials)[0])
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        """The contradictions between finals and screening, in the order in which they were found."""
+        _, last = find_culprit(self.rank(), self._held.trials)
+        return (*self._held.said, *([last] if last else []))
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """The parts of the study that other work disturbed, and which count nevertheless."""
+        share = find_disturbed_share(self._held.trials)
+        said = ["other work disturbed the screening"] if is_disturbed(self.rank()) else []
+        if share > MOST_DISTURBED:
+            said.append(
+                f"other work disturbed {100 * share:.0f} % of the finals, which does not count"
+            )
+        return tuple(said)
+
+    @property
+    def proven_slots(self) -> tuple[str, ...]:
+        """The slots where configs may meet; empty for any device of the study."""
+        return self.alike.list_slots(proven=True) if self._is_restricted else ()
+
+    @property
+    def unmet(self) -> tuple[str, ...]:
+        """The trials that may be as fast as the winner, and have not met it; one per binary."""
+        if self.is_disturbed:
+            return ()
+        passed = one_per_binary(self.rank())
+        contenders = list_contenders(passed)
+        if is_disturbed(passed):  # a few samples of one moment show little
+            contenders += [one for one in passed if one not in contenders and _is_brief(one)]
+        met = {canonical_json(final.config) for final in self.verdict.finals}
+        binaries = {self._screened[key].keys.binary for key in met} - {""}
+        return tuple(
+            trial.id
+            for trial in contenders[bool(contenders) and not met :]
+            if canonical_json(trial.config) not in met and trial.keys.binary not in binaries
+        )
+
+    def rank(self, *, is_proven: bool = True) -> list[Trial]:
+        """Trials that may win, fastest first; equal medians in the order of their configs.
+
+        Without ``is_proven``, also trials whose config has not yet passed its further checks.
+        """
+        passed = [
+            trial
+            for key, trial in self._screened.items()
+            if self._is_right(trial)
+            and not (is_proven and self._has_checks and self._unproven.get(key, 1))
+        ]
+        return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
+
+    def tell(self, trial: Trial) -> bool:
+        """Record a trial; returns False if it is not of this contest."""
+        take = self._pending.pop(trial.key, None)
+        if take is not None:
+            take(trial)
+        return take is not None
+
+    # ---- what is asked -------------------------------------------------------------------------
+
+    def screen(self, number: int, config: Config) -> Batch:
+        """The batch that checks and times one config by itself, or the one that checks its sanitized build before."""
+        key = canonical_json(config)
+        self._names[key] = self._name(f"c{number + 1:04d}")
+        if not self._request.sanitized:
+            return self._screening(key, config, self._screening_slots)
+        case = self._case(f"{self._names[key]}-sanitized", config, control=True)
+        case = msgspec.structs.replace(case, target=self._request.sanitized, timing=None)
+        self._pending[case.key] = partial(self._take_sanitized, key)
+        slots = self._screening_slots
+        return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=slots)
+
+    def screen_sanitized(self) -> list[Batch]:
+        """Batches that check and time the configs whose sanitized builds have turned out to be right."""
+        ready, self._ready = self._ready, []
+        return [self._screening(key, config, self._screening_slots) for key, config in ready]
+
+    def compare_devices(self) -> list[Batch]:
+        """Batches of the sentinel on each device that has not yet been compared with the others."""
+        batches = []
+        for place, round_ in self.alike.ask():
+            config = self.alike.sentinel.config if self.alike.sentinel is not None else {}
+            slots = self.alike.slots
+            name = self._name(f"device{list(slots).index(place) + 1}-{round_}")
+            case = self._case(name, config, control=True)
+            case = msgspec.structs.replace(
+                case, timing=case.timing and msgspec.structs.replace(case.timing, group="")
+            )
+            batches.append(Batch(id=name, cases=(case,), devices=slots[place]))
+            self._pending[case.key] = partial(self.alike.tell, place)
+        return batches
+
+    def screen_again(self) -> list[Batch]:
+        """Batches that repeat configs: those that only devices ran whose times do not count, and those whose times decide nothing."""
+        batches = []
+        for key, trial in self._screened.items():
+            if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
+                slots = self.alike.list_slots(proven=True)
+                batches.append(self._screening(key, trial.config, slots))
+        if batches or self._request.finals_only:
+            return batches
+        if self._doubted:
+            unclear, self._doubted = self._doubted, ()
+            self._is_repeated = True
+        elif not self._held.meetings:
+            unclear = tuple(list_unclear(one_per_binary(self.rank(is_proven=False))))
+        else:
+            unclear = ()
+        return [self._measure_again(trial) for trial in filter(self._may_repeat, unclear)]
+
+    def review(self, left_s: float, left_ns: float) -> float:
+        """Begin the finals anew if they contradict the screening; the seconds to wait before that.
+
+        ``left_s`` are left of the budget, of which ``left_ns`` is the share of this study, as in ``meet``.
+        If the screening was disturbed its configs are measured again, too.
+        """
+        passed, held = self.rank(), self._held
+        if self._is_repeated:
+            self._is_repeated = held.is_open = False
+            every, fitting, met = (
+                set(map(_name_binary, trials))
+                for trials in (self._choose(passed), self._choose(passed, left_ns), held.trials)
+            )
+            if not fitting <= met <= every:
+                held.restart(are_slow=False)
+                return 0.0
+        culprit, why = find_culprit(passed, held.trials)
+        needs_pause = culprit == "finals" and not held.are_known
+        pause_s = self._request.pause_s if needs_pause else 0.0
+        if not culprit or left_s <= pause_s:
+            return 0.0
+        if culprit == "finals" or held.are_known:
+            if held.may_restart(self._request.holdings):
+                held.note(why)
+                held.restart(are_slow=True)
+                return pause_s
+        elif not self._request.finals_only:
+            again = filter(self._may_repeat, one_per_binary(passed))
+            self._doubted = tuple(again)
+            if self._doubted:
+                held.note(why)
+        return 0.0
+
+    def check(self) -> list[Batch]:
+        """Batches of the configs that would meet in the finals: for undefined behaviour, and on inputs of all draws."""
+        batches = []
+        for trial in self._choose(self.rank(is_proven=False)) if self._has_checks else ():
+            key = canonical_json(trial.config)
+            if key in self._checked:
+                continue
+            self._checked.add(key)
+            cases = [*self._further_checks(key, trial.config)]
+            same = [canonical_json(one.config) for one in self._list_same(trial)]
+            self._unproven |= dict.fromkeys(same, len(cases))
+            for where, case in cases:
+                batches.append(Batch(id=case.id, cases=(case,), devices=self.proven_slots))
+                self._pending[case.key] = partial(self._take_check, key, where)
+        return batches
+
+    def _further_checks(self, key: str, config: Config) -> Iterator[tuple[str, Case]]:
+        """The cases that a config must pass before the finals, each with the words for what is special about it."""
+        if self._request.check_sync is not False:
+            case = self._case(f"{self._names[key]}-check", config, control=True)
+            yield "", msgspec.structs.replace(case, until="checked", timing=None)
+        for draw in self._request.draws:
+            name = f"{self._names[key]}-{draw.edges or f'seed-{draw.seed}'}"
+            case = self._case(name, config, control=True)
+            if isinstance(case.work, KernelWork):
+                work = msgspec.structs.replace(case.work, draw=draw)
+                case = msgspec.structs.replace(case, work=work, timing=None)
+            yield f"with {draw.name}: ", case
+
+    def meet(self, left_ns: float) -> list[Batch]:
+        """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
+
+        It takes at most ``left_ns``, but FEWEST_ROUNDS; once that is spent, none follows the first one.
+        The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
+        device those that are tied meet again, each time in another process: ratios change from one meeting to the next.
+        """
+        passed, held = self.rank(), self._held
+        chosen = self._list_tied() if held.meetings else self._choose(passed, left_ns)
+        most = self._request.meetings if is_disturbed(passed) else 1
+        if len(chosen) < 2 or held.meetings >= most or (held.meetings and left_ns <= 0):
+            held.is_open = False
+            return []
+        again = held.suffix
+        round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
+        time_ns = min(MEETING_NS if most > 1 else MOST_NS, left_ns)
+        names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
+        cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
+        cases.append(self._case(self._name(f"f00{again}"), chosen[0].config, control=True))
+        repetition = held.begin_meeting()
+        self._pending |= {case.key: self._take_final for case in cases}
+        return [
+            Batch(
+                id=self._name(FINALS + again),
+                cases=tuple(cases),
+                order="interleaved",
+                process="fresh" if again else "warm",
+                rounds=min(self._request.rounds, max(FEWEST_ROUNDS, int(time_ns / round_ns))),
+                repetition=repetition,
+                known="ignored" if self._request.finals_only else "used",
+                devices=self.proven_slots,
+            )
+        ]
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _is_right(self, trial: Trial) -> bool:
+        """Whether a config may win according to its own trial."""
+        right = {Outcome.PASSED} if self._request.require_check else WELL
+        return trial.outcome in right and trial.measurement is not None and self.alike.counts(trial)
+
+    @property
+    def _has_checks(self) -> bool:
+        """Whether a config must pass further checks before the finals."""
+        return bool(self._request.draws) or self._request.check_sync is not False
+
+    @property
+    def _is_restricted(self) -> bool:
+        """Whether only some devices of the study may run the cases of this contest."""
+        return self._is_bound or bool(self.alike.list_kept_out())
+
+    @property
+    def _screening_slots(self) -> tuple[str, ...]:
+        return self.alike.list_slots() if self._is_restricted else ()
+
+    def _name(self, name: str) -> str:
+        return name + self._suffix
+
+    def _case(self, name: str, config: Config, *, control: bool = False) -> Case:
+        case = self._make(name, dict(config))
+        timing = case.timing and msgspec.structs.replace(case.timing, group=self._name(STUDY))
+        return msgspec.structs.replace(case, timing=timing, control=control)
+
+    def _screening(self, key: str, config: Config, devices: tuple[str, ...]) -> Batch:
+        self._attempts[key] = times = self._attempts.get(key, 0) + 1
+        case = msgspec.structs.replace(
+            self._case(self._names[key] + (f"-again{times}" if times > 1 else ""), config),
+            abandon_above_ns=find_bound_ns(filter(self._is_right, self._screened.values())),
+        )
+        self._pending[case.key] = partial(self._take_screened, key)
+        return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=devices)
+
+    @property
+    def _known(self) -> Literal["used", "required"]:
+        return "required" if self._request.finals_only else "used"
+
+    def _may_repeat(self, trial: Trial) -> bool:
+        return self._attempts[canonical_json(trial.config)] < MOST_TIMES
+
+    def _measure_again(self, trial: Trial) -> Batch:
+        """The batch that times a binary once more, whatever is recorded."""
+        batch = self._screening(canonical_json(trial.config), trial.config, self.proven_slots)
+        (case,) = batch.cases
+        self._pending[case.key] = partial(self._take_again, trial)
+        return msgspec.structs.replace(batch, alike=False, known="ignored")
+
+    def _choose(self, passed: Sequence[Trial], left_ns: float = math.inf) -> list[Trial]:
+        """The configs that meet, one per binary."""
+        return choose_finalists(one_per_binary(passed), self._request.finalists, left_ns)
+
+    def _list_tied(self) -> list[Trial]:
+        """The winner of all meetings so far, and those that cannot be distinguished from it."""
+        finals = list_complete(self.verdict.finals)
+        return [self._screened[canonical_json(one.config)] for one in finals if one.tied]
+
+    def _list_same(self, trial: Trial) -> list[Trial]:
+        """The trials of all configs with the binary of this trial."""
+        binary, all_ = trial.keys.binary, self._screened.values()
+        return [one for one in all_ if one is trial or (binary and one.keys.binary == binary)]
+
+    def _take_screened(self, key: str, trial: Trial) -> None:
+        self._screened[key] = trial
+        self.alike.use(trial)
+
+    def _take_sanitized(self, key: str, trial: Trial) -> None:
+        if trial.outcome in WELL:
+            self._ready.append((key, trial.config))
+        else:
+            message = ": ".join(filter(None, ("sanitized", trial.message)))
+            self._screened[key] = msgspec.structs.replace(trial, message=message)
+            self._attempts[key] = MOST_TIMES
+
+    def _take_again(self, known: Trial, trial: Trial) -> None:
+        """The new times of a binary count for all its configs; without new ones those of before stay."""
+        if trial.outcome in WELL:
+            for same in self._list_same(known):
+                replaced = msgspec.structs.replace(
+                    same, measurement=trial.measurement, reused=False
+                )
+                key = canonical_json(same.config)
+                self._screened[key] = trial if same is known else replaced
+        elif trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:
+            self._reject(self._list_same(known), trial, "measured again: ")
+
+    def _take_check(self, key: str, where: str, trial: Trial) -> None:
+        known = self._screened[key]
+        if trial.outcome in WELL:
+            for same in self._list_same(known):
+                self._unproven[canonical_json(same.config)] -= 1
+        elif trial.outcome is not Outcome.NOT_RUN:
+            # Other sizes may have other binaries: what a check found there is of its own config.
+            self._reject([known] if not where else self._list_same(known), trial, where)
+
+    def _take_final(self, trial: Trial) -> None:
+        self._held.take(trial)
+        known = self._screened[canonical_json(trial.config)]
+        # Alone it had enough memory, beside all the others it had not.
+        lost = {Outcome.NOT_RUN, Outcome.OUT_OF_MEMORY}
+        if trial.outcome not in WELL | INFRASTRUCTURE | lost:
+            self._reject(self._list_same(known), trial, "in the finals: ")
+
+    def _reject(self, trials: Sequence[Trial], found: Trial, where: str) -> None:
+        """Give configs the outcome of a later run of one of them."""
+        for one in trials:
+            if one.outcome in WELL:
+                self._screened[canonical_json(one.config)] = msgspec.structs.replace(
+                    one,
+                    outcome=found.outcome,
+                    message=where + found.message,
+                    mismatch=found.mismatch,
+                    measurement=None,
+                )
+
+
+def _name_binary(trial: Trial) -> str:
+    return trial.keys.binary or canonical_json(trial.config)
+
+
+def _is_brief(trial: Trial) -> bool:
+    measured = trial.measurement
+    return measured is not None and measured.abandoned and len(measured.samples_ns) < FEWEST_ROUNDS
+
+
+def _undo(trial: Trial) -> Trial:
+    """The trial of a config that has run only on a device whose times do not count."""
+    message = f"only {trial.device} has run it, whose times do not count"
+    return msgspec.structs.replace(
+        trial, outcome=Outcome.NOT_RUN, message=message, measurement=None, mismatch=None
+    )

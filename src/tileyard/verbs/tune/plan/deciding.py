@@ -1,0 +1,118 @@
+"""Finds the times that count for recorded trials of studies: those of the finals in which their binaries took part."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.base.model import WELL, Measurement, RunKey, Trial
+from tileyard.store.base import Store, TrialQuery
+from tileyard.verbs.tune.plan.finals import judge_finals
+from tileyard.verbs.tune.plan.holding import find_culprit, select_last
+from tileyard.verbs.tune.result.records import is_final, is_meeting
+
+MOST_KEYS: Final = 1000
+"""Number of keys per query."""
+
+
+def find_deciding(store: Store, shown: Sequence[Trial]) -> dict[str, Measurement]:
+    """The times of the finals by the ids of screening trials; those that met nobody are left out.
+
+    The finals are the latest ones of the trial's own run, and of later runs that knew the trial.
+    """
+    screened = [one for one in shown if _is_screening(one) and one.outcome in WELL]
+    if not screened:
+        return {}
+    same = list(_list_same(store, screened))
+    screened_in = {(one.keys.run, one.run) for one in same if _is_screening(one)}
+    decided = _Decided(store)
+    found: dict[str, Measurement] = {}
+    for trial in screened:
+        later = (
+            one.run
+            for one in same
+            if is_final(one)
+            and one.keys.run == trial.keys.run
+            and one.started_at >= trial.started_at
+            and (one.keys.run, one.run) not in screened_in
+        )
+        for run in dict.fromkeys((*later, trial.run)):
+            if (measured := decided.find(run, trial)) is not None:
+                found[trial.id] = measured
+                break
+    return found
+
+
+class ShownTrial(Trial):
+    """A trial with its time in the ``finals``, which counts; None if its binary took part in none."""
+
+    finals: Measurement | None = None
+
+
+def add_deciding(trial: Trial, deciding: Mapping[str, Measurement]) -> ShownTrial:
+    """A trial with its time among those that ``find_deciding`` returned."""
+    return ShownTrial(
+        **{name: getattr(trial, name) for name in trial.__struct_fields__},
+        finals=deciding.get(trial.id),
+    )
+
+
+def _list_same(store: Store, screened: Sequence[Trial]) -> Iterator[Trial]:
+    """All recorded trials that ran the same as one of these, newest first for each kernel."""
+    by_kernel: dict[str, dict[RunKey, None]] = {}
+    for one in screened:
+        by_kernel.setdefault(one.kernel, {})[one.keys.run] = None
+    for kernel, keys in by_kernel.items():
+        for first in range(0, len(keys), MOST_KEYS):
+            some = tuple(keys)[first : first + MOST_KEYS]
+            yield from store.list_trials(TrialQuery(kernel=kernel, run_keys=some, limit=0))
+
+
+class _Decided:
+    """The results of the finals of recorded runs, each judged once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, str], dict[str, Measurement]] = {}
+
+    def find(self, run: str, trial: Trial) -> Measurement | None:
+        """The time of a trial's binary in the finals of a run."""
+        study = _name_study(trial)
+        if (run, study) not in self._known:
+            its = [
+                one
+                for one in self._store.list_trials(TrialQuery(run=run, limit=0))
+                if _name_study(one) == study
+            ]
+            screened = [one for one in its if _is_screening(one) and one.outcome in WELL] or [trial]
+            self._known[run, study] = dict(_judge(its, screened))
+        known = self._known[run, study]
+        return known.get(trial.keys.binary) or known.get(canonical_json(trial.config))
+
+
+def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple[str, Measurement]]:
+    """The times of binaries and configs, the finals last because they count more than later meetings; no disturbed ones."""
+    meetings = sorted({one.batch for one in trials if is_meeting(one)}, reverse=True)
+    groups = [[one for one in trials if one.batch == batch] for batch in meetings]
+    finals = select_last(filter(is_final, trials))
+    if find_culprit(screened[::-1], finals)[0]:
+        return
+    for group in (*groups, finals):
+        passed = [one for one in group if one.measurement and one.outcome in WELL]
+        if not passed or passed[0].measurement is None:
+            continue
+        binaries = {canonical_json(one.config): one.keys.binary for one in passed}
+        for final in judge_finals(passed, group, passed[0].measurement.confidence).finals:
+            key = canonical_json(final.config)
+            if final.measurement is not None:
+                yield from ((name, final.measurement) for name in (key, binaries[key]) if name)
+
+
+def _is_screening(trial: Trial) -> bool:
+    """Whether a trial is a config of a study by itself."""
+    is_own = not (trial.side or trial.testcase or trial.control or is_final(trial))
+    return is_own and bool(trial.kernel and trial.measurement) and not is_meeting(trial)
+
+
+def _name_study(trial: Trial) -> str:
+    """The study of a trial within its run."""
+    return canonical_json((trial.kernel, trial.arguments, trial.target, trial.silicon))

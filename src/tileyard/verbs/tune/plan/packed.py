@@ -1,0 +1,114 @@
+"""The verb ``tune`` of a bundle: a study of configs that were built elsewhere."""
+
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.bundle_manifest import Expected
+from tileyard.artifacts.bundles import open_bundle
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BundleError, UsageError
+from tileyard.base.model import Case, KernelWork, Record, TimingPolicy
+from tileyard.engine.programs import Programs
+from tileyard.service.bench import HERE, Bench
+from tileyard.service.choosing import choose_devices, require_timed
+from tileyard.service.runs import Plan
+from tileyard.service.verbs import StartTune
+from tileyard.targets.registry import find_needs
+from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
+from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers
+from tileyard.verbs.tune.plan.tuning import plan_study
+from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
+from tileyard.workers.protocol import RunEntry
+
+
+class PackedSpace(Record):
+    """The properties of a kernel from its author that are in no case, as in an OpenSpace; ``file`` has no folders."""
+
+    file: str = ""
+    flops: float = 0.0
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenPacked:
+    """The space, the target of its configs, and by the text of each config the data that a runner needs for it."""
+
+    space: OpenSpace
+    target: str
+    entries: dict[str, RunEntry]
+
+    def find(self, _programs: Programs | None, case: Case) -> RunEntry:
+        """See ``Plan.packed``."""
+        entry = self.entries[canonical_json(case.config)]
+        return msgspec.structs.replace(entry, case=case.key)
+
+
+async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]:
+    """Open the bundle, and plan a study like that of its kernel's file. No author is asked, and nothing is built.
+
+    Raises UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
+    """
+    objects = ObjectStore(bench.settings.make_home() / "objects")
+    expected = Expected(kind="selection")
+    bundle = open_bundle(Path(start.bundle), objects, expected, accept=check_suite)
+    suite = unpack_suite(bundle.cases, objects)
+    packed = open_packed(suite, bundle.manifest.details, start.request, start.bundle)
+    timing = start.request.timing
+    if (timing.flush_l2 or timing.graph) and not find_needs(packed.target).is_timed_by_policy:
+        raise UsageError(f"--flush-l2 and --graph are for GPUs, and not for {packed.target}")
+    require_timed(packed.target)
+    start = msgspec.structs.replace(start, target=packed.target)
+    devices = choose_devices(start.devices, packed.target, bench.settings)
+    side = msgspec.structs.replace(HERE, stored=start.bundle)
+    authors = bench.make_authors(devices=devices, sides=(side,))
+    plan = plan_study(start, bench, devices, authors, packed.space)
+    return replace(plan, packed=packed.find)
+
+
+def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: str) -> OpenPacked:
+    """The space of the bundle at ``place``, with its ``details``. If it has more configs than ``trials``, a seeded random choice of them.
+
+    Raises UsageError if the bundle contains anything but configs of one kernel with one set of arguments, and BundleError.
+    """
+    check_numbers(request)
+    works = {case.id: case.work for case in packed.suite.cases}
+    kernels = {name: work for name, work in works.items() if isinstance(work, KernelWork)}
+    subjects = {
+        canonical_json((work.kernel, work.arguments, packed.targets.get(name)))
+        for name, work in kernels.items()
+    }
+    if len(kernels) != len(works) or len(subjects) != 1:
+        raise UsageError(
+            f"{place} does not hold the configs of one kernel for one shape and target",
+            "`tileyard compile FILE::NAME --all-configs -o` packs them",
+        )
+    first = next(iter(kernels))
+    work = kernels[first]
+    try:
+        known = decode_json(details.encode(), PackedSpace) if details else PackedSpace()
+        entries = {canonical_json(one.config): packed.entries[id_] for id_, one in kernels.items()}
+        target = packed.targets[first]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise BundleError(f"{place} holds no space: {error}") from None
+    configs = [one.config for one in kernels.values()]
+    if len(configs) > request.trials:
+        configs = random.Random(request.seed).sample(configs, len(configs))[: request.trials]
+    space = OpenSpace(
+        kernel=work.kernel,
+        arguments=work.arguments,
+        size=len(kernels),
+        flops=known.flops,
+        configs=configs,
+        tolerance=work.tolerance,
+        timing=known.timing,
+        run_s=known.run_s,
+        file=known.file,
+        wanted=request.trials,
+    )
+    return OpenPacked(space=space, target=target, entries=entries)

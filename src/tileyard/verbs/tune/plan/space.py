@@ -1,0 +1,300 @@
+"""Draws the list of configs that a study tries from a kernel's space."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from tileyard.base.errors import KernelFileError, UsageError
+from tileyard.base.model import TimingPolicy, Tolerance, Value
+from tileyard.base.wording import count_of, find_similar
+from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
+from tileyard.passes.pipeline import TILELANG, choose_pipeline
+from tileyard.targets.registry import find_needs
+from tileyard.verbs.tune.result.formulas import evaluate
+from tileyard.verbs.tune.result.records import TuneRequest
+from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
+from tileyard.workers.question import AnswerT, Question
+
+CHUNK = 256
+ASK_LIMIT_S = 60.0
+
+
+class Asks(Protocol):
+    """Answers questions about the kernels of one file."""
+
+    async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
+        """Ask one question."""
+        ...
+
+
+@dataclass(kw_only=True)
+class OpenSpace:
+    """The kernel to tune, its complete arguments, and the configs drawn so far, in order.
+
+    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as in a KernelInfo.
+    ``guessed`` names the arguments whose values nobody chose. ``refusal`` is the message about a config that ``where`` rejects.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    size: int
+    flops: float
+    configs: list[dict[str, Value]] = field(default_factory=list)
+    tolerance: Tolerance | None = None
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
+    file: str = ""
+    is_whole: bool = True
+    wanted: int = 0
+    asks: Asks | None = None
+    guessed: tuple[str, ...] = ()
+    points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
+    refusal: str = ""
+
+    async def draw(self, count: int) -> None:
+        """Draw configs that the kernel's ``where`` accepts until there are ``count``, or no more."""
+        while len(self.configs) < count and not self.is_whole:
+            chunk = tuple(itertools.islice(self.points, CHUNK))
+            if chunk and self.asks is not None:
+                check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=chunk)
+                reply = await _ask(self.asks, check)
+                self.configs += itertools.compress(chunk, reply.accepted)
+                self.refusal = self.refusal or reply.refusal
+                del self.configs[self.wanted :]
+            self.is_whole = not chunk or len(self.configs) == self.wanted
+
+    async def choose(self, *, everything: bool) -> None:
+        """Draw all wanted configs, or keep only the first one."""
+        if everything:
+            await self.draw(self.wanted)
+        else:
+            del self.configs[1:]
+
+    @property
+    def at_most(self) -> int:
+        """The number of configs, or its upper bound while not all are drawn."""
+        return len(self.configs) if self.is_whole else min(self.wanted, self.size)
+
+
+async def open_space(
+    asks: Asks, request: TuneRequest, guess: int | None = None, targets: Sequence[str] = ()
+) -> OpenSpace:
+    """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
+
+    Arguments without a value get ``guess``, if given, or a dtype by their name.
+    Raises KernelFileError or UsageError naming the mistake in the request, also for a pipeline that one of ``targets`` lacks.
+    """
+    check_numbers(request)
+    described = await _ask(asks, DescribeKernels())
+    info = choose_kernel(described.kernels, request.kernel)
+    _check_draws(info, request)
+    completed, guessed = _complete_arguments(info, request, guess)
+    arguments = {key: value for key, value in completed.items() if key not in info.tunable}
+    pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
+    functions = {"reference": request.reference, "inputs": request.inputs}
+    expand = ExpandSpace(
+        kernel=info.name,
+        arguments=arguments,
+        functions={use: name for use, name in functions.items() if name},
+        with_flops=guess is None,
+    )
+    try:
+        space = await _ask(asks, expand)
+        points = _Points(space, {**pinned, **request.overrides})
+        if PIPELINE not in info.parameters:
+            _check_pipelines(points.values_of(PIPELINE), targets)
+        opened = OpenSpace(
+            kernel=info.name,
+            arguments=arguments,
+            size=points.size,
+            wanted=request.trials,
+            flops=evaluate(request.flops, {**info.defaults, **arguments}) or space.flops,
+            tolerance=info.tolerance,
+            timing=info.timing,
+            run_s=info.run_s,
+            file=info.file,
+            is_whole=False,
+            asks=asks,
+            guessed=guessed,
+            points=points.draw(request),
+        )
+        await opened.draw(1)
+    except KernelFileError:
+        if guessed:  # the guess does not fit
+            raise _missing(info, guessed) from None
+        raise
+    if points.size <= CHUNK:
+        await opened.draw(points.size)
+    if not opened.configs:
+        text = f"no config of {info.name} is left to try: all {points.size} are rejected"
+        why = f": {opened.refusal}" if opened.refusal else ""
+        raise UsageError(f"{text}{why}", "widen the space or loosen where=")
+    return opened
+
+
+def check_numbers(request: TuneRequest) -> None:
+    """Raise UsageError for limits that no config can satisfy."""
+    limits = request.limits
+    numbers = {
+        "the budget": request.budget_s,
+        "the number of trials": request.trials,
+        "the limit of a run": limits.run_s,
+        "the limit of a build": limits.build_s,
+        "the limit of an elaboration": limits.elaborate_s,
+        "the limit of a reference": limits.golden_s,
+        "the limit of memory": limits.memory_bytes,
+    }
+    for what, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{what} is {number:g}, which is enough for no config")
+    for key, values in request.overrides.items():
+        if not values:
+            raise UsageError(f"no value is given to try for {key}")
+
+
+def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
+    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on, and for a reference to time that there is not."""
+    has_reference = bool(info.has_reference or request.reference)
+    if request.time_reference and not has_reference:
+        raise UsageError(f"--time-reference has no effect: {info.name} has no reference")
+    for draw in request.draws:
+        option = "--seeds" if draw.edges is None else "--edge-values"
+        if not has_reference:
+            raise UsageError(f"{option} has no effect: {info.name} has no reference")
+        if draw.edges is not None and (info.inputs != "ours" or request.inputs):
+            raise UsageError(f"{option} has no effect: {info.name} has a function for its inputs")
+        if info.inputs == "given":
+            text = f"{option} has no effect: the function for the inputs of {info.name}"
+            raise UsageError(f"{text} takes no rng")
+
+
+async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:
+    reply = await asks.ask(request, ASK_LIMIT_S)
+    if isinstance(reply, Failed):
+        raise KernelFileError(reply.message)
+    return reply
+
+
+def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
+    """The kernel called ``name``, or the only one. Raises KernelFileError, which lists the kernels."""
+    known = [kernel.name for kernel in kernels]
+    names = ", ".join(known)
+    if name:
+        for kernel in kernels:
+            if kernel.name == name:
+                return kernel
+        raise KernelFileError(
+            f"there is no kernel {name!r}",
+            f"there are: {names}{_guess(name, known)}" if names else "",
+        )
+    if len(kernels) != 1:
+        found = f"{count_of(len(kernels), 'kernel')}: {names}" if kernels else "no kernel"
+        hint = "name one: FILE::NAME" if kernels else "use @tileyard.kernel or @tilelang.jit"
+        raise KernelFileError(f"the file holds {found}", hint)
+    return kernels[0]
+
+
+def _complete_arguments(
+    info: KernelInfo, request: TuneRequest, guess: int | None
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """The named shape (the first one if none is named) and the user's arguments; and the names of guessed ones."""
+    shape = shape_arguments(info, request.shape)
+    for key, what in [(k, "argument") for k in request.arguments] + [
+        (k, "config key") for k in request.overrides
+    ]:
+        is_pipeline = what == "config key" and key == PIPELINE
+        if not (info.may_take(key) or is_pipeline):
+            known = ", ".join(info.parameters) + _guess(key, info.parameters)
+            raise UsageError(f"{info.name} has no {what} {key!r}", f"its parameters: {known}")
+    for key in request.overrides.keys() & request.arguments.keys():
+        raise UsageError(f"{key} of {info.name} is given as an argument and as a config key")
+    arguments = {**shape, **request.arguments}
+    varied = {*info.tunable, *request.overrides} - arguments.keys()
+    missing = [key for key in info.required if key not in arguments and key not in varied]
+    if missing and guess is None:
+        raise _missing(info, missing)
+    guesses = {key: guess_value(key, guess or 0) for key in missing}
+    return {**guesses, **arguments}, tuple(missing)
+
+
+def _check_pipelines(names: Sequence[Value], targets: Sequence[str]) -> None:
+    """Raise UsageError for a pipeline that a target does not have."""
+    for target, name in itertools.product(targets, names):
+        if name != TILELANG and not find_needs(target).takes_pipelines:
+            hint = f"--config {PIPELINE}={TILELANG} leaves it out"
+            raise UsageError(
+                f"{target} has no pipelines, so it cannot heed {PIPELINE}={name}", hint
+            )
+        choose_pipeline(str(name), target)
+
+
+def _missing(info: KernelInfo, names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{info.name} needs a value for {', '.join(names)}",
+        f"give it with --arg {names[0]}=VALUE or --config {names[0]}=A,B,C",
+    )
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    """A suggestion, if there is a choice and one name is similar."""
+    near = find_similar(word, known)
+    return f"; did you mean {near}?" if near and len(known) > 1 else ""
+
+
+def _unique(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Values without repetition; 1, 1.0 and true are three values."""
+    return tuple({(type(value), value): value for value in values}.values())
+
+
+class _Points:
+    """The points of a space, by number: a product of axes, or a list."""
+
+    def __init__(self, space: Space, overrides: dict[str, tuple[Value, ...]]) -> None:
+        self._configs = space.configs
+        overrides = {key: _unique(values) for key, values in overrides.items()}
+        self._axes = {**space.axes, **overrides}
+        if space.configs:
+            base = [
+                {k: v for k, v in config.items() if k not in overrides} for config in space.configs
+            ]
+            unique = {msgspec.json.encode(config): config for config in base}
+            self._configs = tuple(unique.values())
+            self._axes = dict(overrides)
+        self._product = math.prod(len(values) for values in self._axes.values())
+        self.size = self._product * (len(self._configs) if space.configs else 1)
+
+    def draw(self, request: TuneRequest) -> Iterator[dict[str, Value]]:
+        """Points in order if all can be tried, or only one is, otherwise in a seeded random order."""
+        if self.size <= request.trials or request.trials == 1:
+            return map(self._point, range(self.size))
+        generator = random.Random(request.seed)
+        if self.size <= 1 << 20:
+            return map(self._point, generator.sample(range(self.size), self.size))
+        return map(self._point, self._endless(generator))
+
+    def values_of(self, key: str) -> tuple[Value, ...]:
+        """The values of a key in all points."""
+        listed = (config[key] for config in self._configs if key in config)
+        return _unique((*self._axes.get(key, ()), *listed))
+
+    def _endless(self, generator: random.Random) -> Iterator[int]:
+        seen: set[int] = set()
+        for _ in range(1 << 20):
+            number = generator.randrange(self.size)
+            if number not in seen:
+                seen.add(number)
+                yield number
+
+    def _point(self, number: int) -> dict[str, Value]:
+        number, inner = divmod(number, self._product)
+        chosen: list[tuple[str, Value]] = []
+        for name, values in reversed(self._axes.items()):
+            inner, index = divmod(inner, len(values))
+            chosen.append((name, values[index]))
+        base = self._configs[number] if self._configs else {}
+        return {**base, **dict(reversed(chosen))}

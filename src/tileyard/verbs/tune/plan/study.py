@@ -1,0 +1,294 @@
+"""Tunes a kernel as a source of cases: screens every config once, then lets the best ones meet."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from tileyard.base.clock import Clock
+from tileyard.base.events import StopReason
+from tileyard.base.model import (
+    INFRASTRUCTURE,
+    Batch,
+    Case,
+    Device,
+    KernelWork,
+    Limits,
+    Outcome,
+    Record,
+    TimingPolicy,
+    Tolerance,
+    Trial,
+    Value,
+)
+from tileyard.verbs.tune.plan.contest import Contest
+from tileyard.verbs.tune.plan.silicon import split_by_silicon
+from tileyard.verbs.tune.plan.space import OpenSpace
+from tileyard.verbs.tune.plan.sweep import Sweep, make_cases
+from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
+
+
+class Place(Record):
+    """The file of a study's kernel, the target that it runs on, and the targets ``also_build`` for builds only.
+
+    Its run has spent ``spent_s`` before the study began.
+    """
+
+    file: str = ""
+    target: str = "cpu"
+    also_build: tuple[str, ...] = ()
+    spent_s: float = 0.0
+
+
+AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
+"""The fields of a policy that decide how often a config is launched."""
+FINALS_SHARE = 0.2
+FINALS_S = 12.0
+"""The finals have this share of the budget, and at most these seconds for each study: those of a busy device take so long."""
+
+
+class Study:
+    """A CaseSource. Screening cases are batches of one; the finals are interleaved batches, one or several per kind of silicon.
+
+    Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
+    targets ``also_build``. Without ``devices`` it is not known where cases run. Before finals are held again there is a pause:
+    ``ask`` waits for its end with ``sleep``, ``plan`` does not.
+    """
+
+    def __init__(  # noqa: PLR0913 - the last one by keyword only
+        self,
+        request: TuneRequest,
+        space: OpenSpace,
+        clock: Clock,
+        place: Place = Place(),  # noqa: B008 - a frozen record
+        devices: Sequence[Device] = (),
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        tolerance = _choose_tolerance(request, space.tolerance)
+        self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
+        self._timing = _complete_timing(request.timing, space.timing)
+        is_usual = request.limits.run_s == Limits().run_s
+        self._limits = request.limits
+        if space.run_s and is_usual:
+            self._limits = msgspec.structs.replace(request.limits, run_s=space.run_s)
+        self._request = request
+        self.space = space
+        self._clock = clock
+        self._sleep = sleep
+        self._started_s = clock.monotonic_s() - place.spent_s
+        self._resumes_s = 0.0
+        self.sharers = 1
+        """Number of studies that share the budget."""
+        self._place = place
+        self._also_built: Sweep | None = None
+        self._next = 0
+        self._are_finals_asked = False
+        self.is_screening = True
+        """True until the steps that need the times of all configs are planned."""
+        kinds = split_by_silicon(devices) or [()]
+        self.contests = [
+            Contest(request, self._case, kind, number, is_bound=len(kinds) > 1)
+            for number, kind in enumerate(kinds)
+        ]
+
+    async def ask(self, limit: int) -> Sequence[Batch]:
+        """Return screening cases until there are no more, or the budget is spent; then the finals."""
+        while not (batches := await self.plan(limit)) and self.pause_s > 0:
+            await self.rest()
+        return batches
+
+    @property
+    def pause_s(self) -> float:
+        """The seconds of a pause that are left; at most 0 without one."""
+        return self._resumes_s - self._clock.monotonic_s()
+
+    async def rest(self) -> None:
+        """Wait until the pause ends."""
+        await self._sleep(self.pause_s)
+
+    async def plan(self, limit: int) -> Sequence[Batch]:
+        """The next batches; none during a pause."""
+        if self._are_finals_asked:
+            return ()
+        if not self.is_out_of_budget:
+            await self.space.draw(-(-(self._next + limit) // len(self.contests)))
+        batches = [
+            batch
+            for contest in self.contests
+            for batch in (*contest.compare_devices(), *contest.screen_sanitized())
+        ]
+        while len(batches) < limit and not self._is_screened():
+            number, kind = divmod(self._next, len(self.contests))
+            batches.append(self.contests[kind].screen(number, self.space.configs[number]))
+            self._next += 1
+        return batches or await self._ask_more(limit)
+
+    async def _ask_more(self, limit: int) -> Sequence[Batch]:
+        """The steps that follow the screening, one after another."""
+        if self._is_pending or self.pause_s > 0:
+            return ()
+        self.is_screening = False
+        left_s = self._left_s
+        left_ns = 1e9 * max(left_s, 0.0) / self.sharers
+        if pause_s := max(contest.review(left_s, left_ns) for contest in self.contests):
+            self._resumes_s = self._clock.monotonic_s() + pause_s
+            return ()
+        for step in (Contest.screen_again, Contest.check):
+            if batches := [batch for contest in self.contests for batch in step(contest)]:
+                return batches
+        if not self.also_built.done():
+            return await self.also_built.ask(limit)
+        batches = [batch for contest in self.contests for batch in contest.meet(left_ns)]
+        self._are_finals_asked = not batches
+        return batches
+
+    def tell(self, trial: Trial) -> None:
+        """Record a trial."""
+        if not any(contest.tell(trial) for contest in self.contests):
+            self.also_built.tell(trial)
+
+    def done(self) -> bool:
+        """Whether all cases were requested and have ended."""
+        return self._are_finals_asked and not self._is_pending
+
+    def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
+        """The result of the study as part of this run, with the trials so far; on ``device`` if no others are known."""
+        found = [
+            self._result(contest, run, reason, (*contest.devices, device)[0])
+            for contest in self.contests
+        ]
+        return msgspec.structs.replace(found[0], others=tuple(found[1:]))
+
+    def _result(
+        self, contest: Contest, run: str, reason: StopReason, device: Device
+    ) -> StudyResult:
+        screened, verdict = contest.screened, contest.verdict
+        return StudyResult(
+            run=run,
+            kernel=self.space.kernel,
+            arguments=self.space.arguments,
+            target=self._place.target if screened else "",
+            device=device.name,
+            flops=self.space.flops,
+            space=self.space.size,
+            trials=screened,
+            best=verdict.best,
+            leader=verdict.leader,
+            finals=verdict.finals,
+            control=verdict.control,
+            reason=reason,
+            seconds=self.elapsed_s,
+            silicon=device.identity,
+            checked=self._request.check.enabled,
+            require_check=self._request.require_check,
+            draws=self._request.draws,
+            are_finals_lost=any(trial.outcome in INFRASTRUCTURE for trial in contest.finals),
+            kept_out=contest.alike.list_kept_out(),
+            unmet=contest.unmet,
+            busy=contest.busy,
+            disturbances=contest.disturbances,
+            disturbed=contest.is_disturbed,
+        )
+
+    @property
+    def _is_pending(self) -> bool:
+        return any(contest.is_pending for contest in self.contests)
+
+    @property
+    def also_built(self) -> Sweep:
+        """The builds of the drawn configs for further targets."""
+        if self._also_built is None:
+            file, limits = self._place.file, self._limits
+            self._also_built = Sweep(
+                *(
+                    make_cases(self.space, file, target, limits, f"{target}/")
+                    for target in self._place.also_build
+                )
+            )
+        return self._also_built
+
+    @property
+    def screening_s(self) -> float | None:
+        """The time from the run's start until the screening ends, so that the finals end within the budget; None without one."""
+        budget_s = self._request.budget_s
+        if budget_s is None:
+            return None
+        return budget_s - min(FINALS_SHARE * budget_s, FINALS_S * self.sharers)
+
+    @property
+    def _left_s(self) -> float:
+        """The time left of the budget; negative if it is spent."""
+        budget_s = self._request.budget_s
+        return math.inf if budget_s is None else budget_s - self.elapsed_s
+
+    @property
+    def is_out_of_budget(self) -> bool:
+        """Whether the time for screening is spent."""
+        return self.screening_s is not None and self.elapsed_s >= self.screening_s
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the time was too short for some configs."""
+        if self._request.finals_only:
+            return False
+        left = self._next < self._planned or not self.space.is_whole
+        screened = (trial for contest in self.contests for trial in contest.screened)
+        return left or any(trial.outcome is Outcome.NOT_RUN for trial in screened)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began."""
+        return self._clock.monotonic_s() - self._started_s
+
+    @property
+    def _planned(self) -> int:
+        """Number of screenings of the configs drawn so far: one per config and kind of silicon."""
+        return len(self.space.configs) * len(self.contests)
+
+    def _is_screened(self) -> bool:
+        return self._next >= self._planned or self.is_out_of_budget
+
+    def _case(self, name: str, config: dict[str, Value]) -> Case:
+        return Case(
+            id=name,
+            work=KernelWork(
+                file=self._place.file,
+                kernel=self.space.kernel,
+                arguments=self.space.arguments,
+                config=config,
+                reference=self._request.reference,
+                inputs=self._request.inputs,
+            ),
+            target=self._place.target,
+            check=self._check,
+            timing=self._timing,
+            limits=self._limits,
+        )
+
+
+def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance | None:
+    """The requested tolerance; if only one of rtol and atol is given, the other is the kernel's own, or equal to it."""
+    rtol, atol = request.rtol, request.atol
+    given = [number for number in (rtol, atol) if number is not None]
+    if not given:
+        return request.check.tolerance or own
+    base = own or Tolerance(rtol=given[0], atol=given[0])
+    return msgspec.structs.replace(
+        base,
+        rtol=base.rtol if rtol is None else rtol,
+        atol=base.atol if atol is None else atol,
+    )
+
+
+def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
+    """The timing of cases: as requested, with the kernel's declared numbers of launches if none are requested."""
+    usual = msgspec.structs.replace(
+        asked, **{name: getattr(TimingPolicy(), name) for name in AMOUNTS}
+    )
+    if declared is not None and asked == usual:
+        asked = msgspec.structs.replace(
+            asked, launches=declared.launches, warmup_launches=declared.warmup_launches
+        )
+    return asked

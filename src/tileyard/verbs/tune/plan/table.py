@@ -1,0 +1,297 @@
+"""Studies of many shapes as one source of cases, and the dispatch table: the fewest configs that serve all shapes.
+
+Screening times, which were taken at different moments, propose these configs. So the table's config of each shape meets the best one of that
+shape in finals. If it is too slow there, a new table is proposed, and pairs that have not met yet meet.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.base.events import StopReason
+from tileyard.base.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial
+from tileyard.verbs.tune.plan.cover import draw_curve, find_fewest
+from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
+from tileyard.verbs.tune.plan.study import Study
+from tileyard.verbs.tune.result.records import (
+    MEETING,
+    CurvePoint,
+    Shape,
+    StudyResult,
+    TableResult,
+    TableRow,
+    TuneRequest,
+    median_ns,
+)
+
+MEETING_ROUNDS = 60
+MEETINGS = 3
+"""Most proposals of a table; in the last one, configs only serve shapes whose best config they have met."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowdown:
+    """A config's time over that of the shape's best one: an upper bound if they ``met`` in finals, otherwise as screened."""
+
+    trial: Trial
+    ratio: float
+    met: bool
+    latency_ns: float
+
+
+Slowdowns = Mapping[str, Slowdown]
+"""Slowdowns by the canonical text of the config."""
+
+
+class ShapeStudy:
+    """The study of one shape, and its later meetings. The ids of its cases and batches begin with its number in the run."""
+
+    def __init__(self, study: Study, shape: Shape, number: int) -> None:
+        self.study = study
+        self.shape = shape
+        self.folder = f"s{number}/"
+        given = (f"{key}={value}" for key, value in shape.arguments.items())
+        self.name = ": ".join(filter(None, (shape.name, " ".join(given))))
+        self._cases: dict[str, Case] = {}
+        self._pending: set[str] = set()
+        self._met: list[list[Trial]] = []
+
+    async def plan(self, limit: int) -> list[Batch]:
+        """The study's next batches; none during its pause."""
+        return [self._adopt(batch) for batch in await self.study.plan(limit)]
+
+    def meet(self, rival: Trial, best: Trial) -> Batch:
+        """The batch that times the best config and another one in turn."""
+        self._met.append([])
+        name = f"{self.folder}{MEETING}{len(self._met)}"
+        cases = tuple(
+            msgspec.structs.replace(
+                self._cases[canonical_json(trial.config)],
+                id=f"{name}-{number}",
+                abandon_above_ns=0.0,
+            )
+            for number, trial in enumerate((best, rival), start=1)
+        )
+        self._pending |= {case.id for case in cases}
+        (contest,) = self.study.contests  # a table is for one kind of device
+        devices = contest.proven_slots
+        return Batch(
+            id=name, cases=cases, order="interleaved", rounds=MEETING_ROUNDS, devices=devices
+        )
+
+    def tell(self, trial: Trial) -> None:
+        """Record a trial."""
+        if trial.case in self._pending:
+            self._pending.discard(trial.case)
+            self._met[-1].append(trial)
+            return
+        named = (trial.case.removeprefix(self.folder), trial.batch.removeprefix(self.folder))
+        self.study.tell(msgspec.structs.replace(trial, case=named[0], batch=named[1]))
+
+    def done(self) -> bool:
+        """Whether all cases were requested and have ended."""
+        return self.study.done() and not self._pending
+
+    def list_slowdowns(self, result: StudyResult, request: TuneRequest) -> dict[str, Slowdown]:
+        """The slowdown of each config that may win. Configs with the same binary share it."""
+        best = result.best
+        if best is None:
+            return {}
+        right = {Outcome.PASSED} if request.require_check else WELL
+        passed = [t for t in result.trials if t.outcome in right and t.measurement]
+        passed.sort(key=lambda trial: (median_ns(trial), canonical_json(trial.config)))
+        binaries = {trial.id: trial.keys.binary or trial.id for trial in passed}
+        verdicts = [Verdict(best=best, finals=result.finals)]
+        verdicts += [judge_finals(passed, met, request.timing.confidence) for met in self._met]
+        met: dict[str, tuple[float, float]] = {}
+        for final in (final for verdict in verdicts for final in list_complete(verdict.finals)):
+            took_ns = final.measurement.median_ns if final.measurement is not None else 0.0
+            met.setdefault(binaries[final.trial], (final.high, took_ns))
+        measured = result.measurement_of(best)
+        met[binaries[best.id]] = (1.0, measured.median_ns if measured is not None else 0.0)
+        found = {}
+        for trial in passed:
+            ratio, took_ns = met.get(
+                binaries[trial.id], (median_ns(trial) / median_ns(passed[0]), median_ns(trial))
+            )
+            found[canonical_json(trial.config)] = Slowdown(
+                trial=trial, ratio=ratio, met=binaries[trial.id] in met, latency_ns=took_ns
+            )
+        return found
+
+    def _adopt(self, batch: Batch) -> Batch:
+        """A batch of the study with ids of the run, whose times are compared within this shape only."""
+        cases = [self._adopt_case(case) for case in batch.cases]
+        return msgspec.structs.replace(batch, id=f"{self.folder}{batch.id}", cases=tuple(cases))
+
+    def _adopt_case(self, case: Case) -> Case:
+        timing, work = case.timing, case.work
+        if timing is not None and timing.group:
+            timing = msgspec.structs.replace(timing, group=f"{self.folder}{timing.group}")
+        if isinstance(work, KernelWork):
+            work = msgspec.structs.replace(work, shape=self.name)
+        named = f"{self.folder}{case.id}"
+        case = msgspec.structs.replace(case, id=named, work=work, timing=timing)
+        if case.timing is not None and not case.control:
+            self._cases.setdefault(canonical_json(case.config), case)
+        return case
+
+
+class Studies:
+    """A CaseSource: one study after another; each works while those before it wait for times.
+
+    With a budget they take turns, so that all get an equal share of it.
+    """
+
+    def __init__(self, studies: Sequence[ShapeStudy], request: TuneRequest, within: float) -> None:
+        self.studies = tuple(studies)
+        for one in self.studies:
+            one.study.sharers = len(self.studies)
+        self._request = request
+        self._limit = 1 + within
+        self._open = deque(self.studies)
+        self._meetings = 0
+        self._planned: list[Batch] = []
+        self._by_folder = {study.folder: study for study in studies}
+
+    async def ask(self, limit: int) -> Sequence[Batch]:
+        """Cases of the first studies that have any; after all finals, those of further meetings."""
+        while not (batches := await self._plan(limit)) and (resting := self._list_resting()):
+            await resting[0].rest()
+        return batches
+
+    async def _plan(self, limit: int) -> list[Batch]:
+        batches: list[Batch] = []
+        is_waiting = False
+        while len(batches) < limit and not is_waiting:
+            found = await self._ask_each(limit - len(batches))
+            batches += found
+            is_waiting = not found
+        if not batches and self._meetings < MEETINGS and all(one.done() for one in self.studies):
+            self._planned = await self._plan_meetings()
+            self._meetings = self._meetings + 1 if self._planned else MEETINGS
+        if not batches:
+            batches, self._planned = self._planned[:limit], self._planned[limit:]
+        return batches
+
+    def tell(self, trial: Trial) -> None:
+        """Record a trial of any of the studies."""
+        self._by_folder[f"{trial.case.partition('/')[0]}/"].tell(trial)
+
+    def done(self) -> bool:
+        """Whether all cases were requested and have ended."""
+        return self._meetings == MEETINGS and all(study.done() for study in self.studies)
+
+    def result(self, run: str, reason: StopReason, results: Sequence[StudyResult]) -> TableResult:
+        """The table, from configs that have met, and the curve; with the studies' results in their order."""
+        known = self._list_known(results)
+        met = [{key: one for key, one in of.items() if one.met} for of in known]
+        rows = [
+            TableRow(
+                name=one.name,
+                arguments=result.arguments,
+                weight=one.shape.weight,
+                trial=chosen.trial if chosen else None,
+                slowdown=chosen.ratio if chosen else 1.0,
+                latency_ns=chosen.latency_ns if chosen else 0.0,
+            )
+            for one, result, chosen in zip(self.studies, results, self._choose(met), strict=True)
+        ]
+        return TableResult(
+            run=run,
+            kernel=results[0].kernel,
+            target=results[0].target,
+            within=self._limit - 1,
+            studies=tuple(results),
+            rows=tuple(rows),
+            curve=self._draw(known, rows),
+            reason=reason,
+            seconds=max(result.seconds for result in results),
+        )
+
+    async def _ask_each(self, limit: int) -> list[Batch]:
+        """At most ``limit`` batches; with a budget at most one per study, and next time those without one come first."""
+        is_fair = self._request.budget_s is not None
+        self._open = deque(study for study in self._open if not study.done())
+        batches: list[Batch] = []
+        for study in tuple(self._open):
+            if (left := limit - len(batches)) > 0:
+                batches += await study.plan(1 if is_fair else left)
+                self._open.rotate(-is_fair)
+        return batches
+
+    def _list_resting(self) -> list[Study]:
+        """The studies that are not done, the first to go on first; none if one of them does more than pause."""
+        left = [one.study for one in self.studies if not one.done()]
+        left.sort(key=lambda study: study.pause_s)
+        return left if left and left[0].pause_s > 0 else []
+
+    async def _plan_meetings(self) -> list[Batch]:
+        """The meetings of the currently proposed table: its configs with the best ones of shapes that they have not met."""
+        results = self._results()
+        chosen = await asyncio.to_thread(self._choose, self._list_known(results))
+        return [
+            study.meet(one.trial, result.best)
+            for study, result, one in zip(self.studies, results, chosen, strict=True)
+            if one is not None and result.best is not None and not one.met
+        ]
+
+    def _results(self) -> list[StudyResult]:
+        nowhere = Device(name="", kind="", identity="")
+        return [one.study.result("", "done", nowhere) for one in self.studies]
+
+    def _list_known(self, results: Sequence[StudyResult]) -> list[dict[str, Slowdown]]:
+        return [
+            one.list_slowdowns(result, self._request)
+            for one, result in zip(self.studies, results, strict=True)
+        ]
+
+    def _serve(self, known: Sequence[Slowdowns]) -> dict[str, frozenset[int]]:
+        """The shapes that each config serves within the limit."""
+        served: dict[str, set[int]] = {}
+        for number, of in enumerate(known):
+            for key, one in of.items():
+                if one.ratio <= self._limit:
+                    served.setdefault(key, set()).add(number)
+        return {key: frozenset(shapes) for key, shapes in served.items()}
+
+    def _choose(self, known: Sequence[Slowdowns]) -> list[Slowdown | None]:
+        """The fewest configs that serve all shapes: the fastest of them per shape, None if none passed."""
+        table = find_fewest(self._serve(known))
+        return [
+            min((of[key] for key in table if key in of), key=lambda one: one.ratio, default=None)
+            for of in known
+        ]
+
+    def _draw(self, known: Sequence[Slowdowns], rows: Sequence[TableRow]) -> tuple[CurvePoint, ...]:
+        """The curve up to and including the table."""
+        table = {canonical_json(row.trial.config): row.trial.config for row in rows if row.trial}
+        served = self._serve(known)
+        weights = [one.shape.weight for one in self.studies]
+        configs = {key: one.trial.config for of in known for key, one in of.items()}
+        curve = draw_curve(served, weights, len(table) - 1) if len(table) > 1 else []
+        points = []
+        for keys in curve:
+            best = [min((of[k].ratio for k in keys if k in of), default=None) for of in known if of]
+            timed = [ratio for ratio in best if ratio is not None]
+            reached = frozenset().union(*(served[key] for key in keys))
+            points.append(
+                CurvePoint(
+                    configs=tuple(configs[key] for key in keys),
+                    share=sum(weights[number] for number in sorted(reached)) / sum(weights),
+                    worst=max(timed) if len(timed) == len(best) else None,
+                )
+            )
+        if found := [row for row in rows if row.trial is not None]:
+            points.append(
+                CurvePoint(
+                    configs=tuple(table.values()),
+                    share=sum(row.weight for row in found) / sum(weights),
+                    worst=max(row.slowdown for row in found),
+                )
+            )
+        return tuple(points)

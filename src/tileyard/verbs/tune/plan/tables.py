@@ -1,0 +1,100 @@
+"""The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.events import RunStarted
+from tileyard.base.model import Device
+from tileyard.base.wording import count_of
+from tileyard.engine.authors import Authors
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan
+from tileyard.service.verbs import StartTable
+from tileyard.store.choices import add_choices, list_choices
+from tileyard.verbs.tune.plan.study import Study
+from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
+from tileyard.verbs.tune.plan.tuning import open_study
+from tileyard.verbs.tune.result.records import TableResult
+
+
+async def open_table(
+    start: StartTable, bench: Bench, devices: Sequence[Device], authors: Authors
+) -> Plan[TableResult]:
+    """Open the kernel's space for each shape, and plan their studies on these devices, which must be of one kind."""
+    if len({device.identity for device in devices}) > 1:
+        raise UsageError(
+            "a dispatch table is for one kind of device, and these differ",
+            "name those of one kind with --devices",
+        )
+    request = start.tune.request
+    plans, studies = [], []
+    seen: dict[str, str] = {}
+    for number, shape in enumerate(start.shapes, start=1):
+        arguments = {**request.arguments, **shape.arguments}
+        wanted = msgspec.structs.replace(
+            request, arguments=arguments, shape=shape.declared or request.shape
+        )
+        own = msgspec.structs.replace(start.tune, request=wanted)
+        try:
+            plan = await open_study(own, bench, devices, authors)
+            study = plan.source
+            if not isinstance(study, Study):
+                raise AssertionError(f"{study} is not a study")
+            twin = seen.setdefault(canonical_json(study.space.arguments), shape.where)
+            if len(seen) < number:
+                raise UsageError(f"these are the arguments of {twin}, too", "give each set once")
+        except TileyardError as error:
+            error.message = f"{shape.where}: {error.message}"
+            raise
+        plans.append(plan)
+        studies.append(ShapeStudy(study, shape, number))
+    source = Studies(studies, request, start.within)
+
+    def fold(ending: Ending) -> TableResult:
+        results = [plan.fold(ending) for plan in plans]
+        result = source.result(ending.run, ending.reason, results)
+        if ending.reason != "interrupted":
+            write_down(bench.settings.home, result)
+        return msgspec.structs.replace(result, unrecorded=tuple(ending.unrecorded))
+
+    first = plans[0]
+    changed: dict[str, Any] = {
+        "source": source,
+        "fold": fold,
+        "begun": RunStarted(
+            title=f"{first.begun.title} for {count_of(len(studies), 'shape')}",
+            target=first.begun.target,
+            cases=sum(plan.begun.cases for plan in plans),
+        ),
+        "trim_after_s": studies[0].study.screening_s,
+        "notes": list(dict.fromkeys(note for plan in plans for note in plan.notes)),
+        "is_cut_short": lambda: any(plan.is_cut_short() for plan in plans),
+        "may_trim": lambda: all(plan.may_trim() for plan in plans),
+    }
+    return Plan(**{**vars(first), **changed})
+
+
+def write_down(home: Path, result: TableResult) -> None:
+    """Replace the recorded winner of each row's study with the config of the row."""
+    winners = {choice.trial: choice for choice in list_choices(home, result.kernel)}
+    chosen = []
+    for study, row in zip(result.studies, result.rows, strict=True):
+        if study.best is None or row.trial is None or row.trial.config == study.best.config:
+            continue
+        if study.best.id in winners:
+            choice = winners[study.best.id]
+            chosen.append(
+                msgspec.structs.replace(
+                    choice,
+                    config=dict(row.trial.config),
+                    latency_ns=row.latency_ns,
+                    trial=row.trial.id,
+                    build=row.trial.keys.build,
+                )
+            )
+    add_choices(home, chosen)

@@ -1,0 +1,215 @@
+"""The verb ``tune``: one study."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.base.errors import UsageError
+from tileyard.base.events import Note, RunStarted
+from tileyard.base.model import Device
+from tileyard.base.wording import count_of
+from tileyard.devices.classes import find_class
+from tileyard.devices.holding import HeldLease, QueueTimeoutError
+from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Workplace
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan
+from tileyard.service.verbs import StartTune
+from tileyard.store.choices import Choice, add_choices
+from tileyard.store.trials import TrialQuery
+from tileyard.verbs.tune.plan.finals import judge_finals
+from tileyard.verbs.tune.plan.holding import select_last
+from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.study import Place, Study
+from tileyard.verbs.tune.result.records import CompileResult, StudyResult, is_final
+from tileyard.workers.protocol import Failed, MakeGolden
+from tileyard.workers.run_records import find_run
+
+
+async def open_study(
+    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors
+) -> Plan[StudyResult]:
+    """Open the kernel's space, and plan its study on these devices."""
+    targets = (start.target, *start.also_build)
+    space = await open_space(authors.of("", start.file), start.request, targets=targets)
+    return plan_study(start, bench, devices, authors, space)
+
+
+def plan_study(
+    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors, space: OpenSpace
+) -> Plan[StudyResult]:
+    """Plan a study of this space on these devices."""
+    request = start.request
+    also_build = tuple(dict.fromkeys(start.also_build))
+    place = Place(
+        file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
+    )
+    study = Study(request, space, bench.clock, place, devices)
+    kinds = len(study.contests)
+    notes = []
+    if kinds > 1:
+        text = f"{kinds} kinds of devices: each config is timed on each kind, which has a winner of its own"
+        notes.append(Note(text=text))
+    if space.is_whole and 1 < len(space.configs) < space.size:
+        left = space.size - len(space.configs)
+        why = (
+            f"at most {space.wanted}"
+            if len(space.configs) == space.wanted
+            else f"{left} excluded by `where`"
+        )
+        text = f"trying {len(space.configs)} of {space.size} configs ({why})"
+        notes.append(Note(text=text))
+
+    def fold(ending: Ending) -> StudyResult:
+        result = study.result(ending.run, ending.reason, devices[0])
+        for one in (result, *result.others):
+            for note in _doubt_busy_runs(bench, one, request.timing.confidence):
+                ending.tell(note)
+            if one.best is not None and one.reason != "interrupted":
+                _write_down(bench, study, one)
+        built = [_also_built(study, target, ending) for target in also_build]
+        return msgspec.structs.replace(
+            result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
+        )
+
+    async def finish(result: StudyResult) -> StudyResult:
+        return await _time_reference(start, bench, authors, devices[0], result)
+
+    if request.time_reference and not find_class(devices[0].kind).is_cores:
+        raise UsageError(f"--time-reference: the reference runs on CPUs, not on {devices[0].name}")
+    return Plan(
+        source=study,
+        fold=fold,
+        finish=finish if request.time_reference else None,
+        authors=authors,
+        grounds={
+            **dict.fromkeys(also_build, ()),
+            **({request.sanitized: devices} if request.sanitized else {}),
+            start.target: devices,
+        },
+        named=start.devices,
+        begun=RunStarted(
+            title=f"{start.title} {space.kernel}",
+            target=start.target,
+            cases=space.at_most * kinds,
+            flops=space.flops,
+        ),
+        notes=notes,
+        workplace=Workplace(
+            reuse=start.reuse,
+            fresh=start.fresh,
+            overlap=start.overlap,
+            queue_limit_s=start.queue_limit_s,
+            compile_workers=start.compile_workers,
+            group_size=start.group_size,
+            check_sync=request.check_sync,
+        ),
+        is_cut_short=lambda: study.is_cut_short,
+        budget_s=request.budget_s,
+        trim_after_s=study.screening_s,
+        budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
+        may_trim=lambda: study.is_screening,
+    )
+
+
+async def _time_reference(
+    start: StartTune, bench: Bench, authors: Authors, device: Device, result: StudyResult
+) -> StudyResult:
+    """Time the reference under the policy of the configs, while the device is held."""
+    record = None if result.best is None else find_run(bench.objects, result.best.keys.run)
+    if record is None:
+        return result
+    question = MakeGolden(
+        kernel=result.kernel,
+        arguments=result.arguments,
+        specs=record.entry.specs,
+        scalars=record.entry.scalars,
+        threads=len(device.cores),
+        reference=start.request.reference,
+        make_inputs=start.request.inputs,
+        timing=start.request.timing,
+    )
+    try:
+        title = f"tileyard {start.title} {result.kernel}, run {bench.run}"
+        lease = await asyncio.to_thread(HeldLease, (device,), start.queue_limit_s, title=title)
+    except QueueTimeoutError as error:
+        return _leave_untimed(bench, result, str(error))
+    try:
+        reply = await authors.of("", start.file).ask(question, start.request.limits.golden_s)
+    finally:
+        lease.release()
+    if isinstance(reply, Failed):
+        return _leave_untimed(bench, result, reply.message)
+    return msgspec.structs.replace(result, reference=reply.measurement)
+
+
+def _leave_untimed(bench: Bench, result: StudyResult, why: str) -> StudyResult:
+    """A study that is complete but for the time of its reference."""
+    bench.conversation.tell_event(Note(text=f"the reference was not timed: {why}", level="warning"))
+    return result
+
+
+def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
+    """Record the winner, so that calls with the same arguments find it."""
+    best = result.best
+    record = None if best is None else find_run(bench.objects, best.keys.run)
+    measured = None if best is None else result.measurement_of(best)
+    if best is None or record is None or measured is None:
+        return
+    choice = Choice(
+        kernel=best.kernel,
+        arguments=best.arguments,
+        target=best.target,
+        silicon=best.silicon or result.silicon,
+        config=best.config,
+        tensors=record.entry.specs,
+        latency_ns=measured.median_ns,
+        file=Path(study.space.file).name,
+        trial=best.id,
+        build=best.keys.build,
+        rule=record.entry.rule,
+    )
+    add_choices(bench.settings.home, [choice])
+
+
+def _also_built(study: Study, target: str, ending: Ending) -> CompileResult:
+    """How builds of a study's configs for a further target ended."""
+    sweep = study.also_built
+    cases = [case for case in sweep.cases if case.target == target and case.id.startswith(target)]
+    return CompileResult(
+        run=ending.run,
+        kernel=study.space.kernel,
+        arguments=study.space.arguments,
+        target=target,
+        space=study.space.size,
+        configs=tuple(ending.build_of(case, case.id.removeprefix(f"{target}/")) for case in cases),
+        reason=ending.reason,
+        seconds=ending.seconds,
+    )
+
+
+def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> list[Note]:
+    """Report times that come from runs with a wide A/A control. Reused finals report this themselves."""
+    notes: list[Note] = []
+    if result.control is not None and result.control.reused:
+        return notes
+    known = Counter(trial.run for trial in result.trials if trial.reused and trial.measurement)
+    for run, count in known.items():
+        trials = bench.store.list_trials(TrialQuery(run=run, limit=0))
+        finals = [
+            trial
+            for trial in trials
+            if is_final(trial)
+            and trial.arguments == result.arguments
+            and trial.silicon in ("", result.silicon)
+        ]
+        finals = select_last(finals)
+        control = judge_finals(finals, finals, confidence).control
+        if control is not None and control.is_wide:
+            times = f"{count_of(count, 'timing')} known from run {run}"
+            text = f"{times}, in which the machine was busy; --fresh measures again"
+            notes.append(Note(text=text, level="warning"))
+    return notes

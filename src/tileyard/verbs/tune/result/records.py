@@ -1,0 +1,351 @@
+"""Requests and results of tuning runs, for one shape and for many, and the result of a build of configs.
+
+One module because the result of a table contains those of its studies, and these contain those of builds.
+"""
+
+from collections.abc import Iterable
+
+from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.manifest import Build
+from tileyard.base.draws import Draw
+from tileyard.base.events import CasePlanned, StopReason
+from tileyard.base.model import (
+    INFRASTRUCTURE,
+    CheckPolicy,
+    Limits,
+    Measurement,
+    Outcome,
+    Record,
+    SourceLine,
+    TimingPolicy,
+    Trial,
+    Value,
+)
+from tileyard.targets.reported import read_reported
+
+DEFAULT_TRIALS = 200
+FINALS = "finals"
+"""Beginning of the ids of batches of finals, after the shape if a run has several."""
+MEETING = "meeting"
+"""Beginning of the ids of later meetings, after the shape."""
+BUSY = 1.05
+"""If equal things may differ by more than this factor, ties are not resolved."""
+ALL_CONFIGS = 1_000_000
+"""A limit that no space reaches, which selects every point of a space."""
+
+
+def is_final(one: Trial | CasePlanned) -> bool:
+    """Whether it takes part in finals."""
+    return one.batch.rpartition("/")[2].startswith(FINALS)
+
+
+def is_meeting(one: Trial) -> bool:
+    """Whether it is of a meeting after the finals of several shapes, of a shape's best config and another one."""
+    return one.batch.rpartition("/")[2].startswith(MEETING)
+
+
+class TuneRequest(Record):
+    """One tuning run. ``kernel`` may be empty if the file has only one.
+
+    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
+    of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
+    most ``trials`` configs are tried; all takes ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs
+    meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. Finals that contradict
+    the screening are held again after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not recorded,
+    and finals are held. With ``require_check`` a config wins only if its results were compared. It must also be right on the inputs of all
+    ``draws``. ``check_sync`` is as in a yard. If there is a target ``sanitized``, a config is timed only once its build for that is right;
+    those builds are never timed.
+    """
+
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    shape: str = ""
+    overrides: dict[str, tuple[Value, ...]] = {}
+    reference: str = ""
+    inputs: str = ""
+    flops: str = ""
+    rtol: float | None = None
+    atol: float | None = None
+    trials: int = DEFAULT_TRIALS
+    budget_s: float | None = None
+    check: CheckPolicy = CheckPolicy()
+    timing: TimingPolicy = TimingPolicy()
+    limits: Limits = Limits()
+    finalists: int = 16
+    rounds: int = 240
+    meetings: int = 8
+    holdings: int = 3
+    pause_s: float = 10.0
+    finals_only: bool = False
+    seed: int = 0
+    require_check: bool = False
+    check_sync: bool | None = False
+    draws: tuple[Draw, ...] = ()
+    sanitized: str = ""
+    time_reference: bool = False
+
+
+class Final(Record):
+    """The result of a finalist. ``ratio`` is its time over the winner's.
+
+    ``low`` and ``high`` bound the ratio. ``tied``: the two cannot be distinguished. The winner comes
+    first. ``measurement`` is that of the finals, which decided; its times are those of all rounds of the
+    winner times the ratio, also if it took part in fewer.
+    """
+
+    trial: str
+    config: dict[str, Value]
+    ratio: float
+    low: float
+    high: float
+    tied: bool
+    measurement: Measurement | None = None
+
+
+class Control(Record):
+    """The A/A control of the finals: the leader against itself.
+
+    ``false_alarm``: the interval excludes 1 although both are the same binary. ``reused``: these
+    finals took place in an earlier run.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    false_alarm: bool
+    reused: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the machine was so busy that equal binaries may differ as much as configs do."""
+        return self.low * BUSY < 1 or self.high > BUSY
+
+
+def median_ns(trial: Trial) -> float:
+    """The time by which trials are ordered; infinite for a trial that was not measured."""
+    return trial.measurement.median_ns if trial.measurement is not None else float("inf")
+
+
+def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
+    """The first trial of each binary, in order; a trial without a known binary counts as its own."""
+    first: dict[str, Trial] = {}
+    for trial in trials:
+        first.setdefault(trial.keys.binary or trial.id, trial)
+    return list(first.values())
+
+
+class CompileResult(Record):
+    """The result of building a space. ``configs`` are in the order of the space.
+
+    ``lines`` has the user's line of each statement, by number, of the first config that was built. ``notes`` are for people:
+    warnings, and why there is no bundle. ``bundle`` is the path of the one that was written.
+    """
+
+    run: str
+    kernel: str
+    arguments: dict[str, Value]
+    target: str
+    space: int
+    configs: tuple[Build, ...]
+    notes: tuple[str, ...] = ()
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    lines: dict[int, SourceLine] = {}
+    bundle: str = ""
+
+    def find(self, config: dict[str, Value]) -> Build | None:
+        """The build of a config; None for one that was not to be built."""
+        named = canonical_json(config)
+        return next((one for one in self.configs if canonical_json(one.config) == named), None)
+
+    @property
+    def exit_status(self) -> int:
+        """0 if all that the target has room for were built, 1 if one was not or there is none, 130 if interrupted."""
+        if self.reason == "interrupted":
+            return 130
+        fitting = [one for one in self.configs if not is_too_large(one)]
+        return 0 if fitting and all(one.outcome is Outcome.PASSED for one in fitting) else 1
+
+
+def is_too_large(one: Build | Trial) -> bool:
+    """Whether no device can launch a config: it was refused for that, or a block that was built fits on no multiprocessor."""
+    taken = read_reported(one.details).resources if isinstance(one, Build) else ()
+    return one.too_large or any(function.occupancy == 0 for function in taken)
+
+
+class KeptOut(Record):
+    """A device whose times do not count together with those of ``base``, although it is of the same kind.
+
+    It took ``ratio`` times as long for the same kernel, between ``low`` and ``high``; or ``message`` is the outcome of that
+    kernel there.
+    """
+
+    device: str
+    base: str
+    ratio: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    message: str = ""
+
+
+class StudyResult(Record):
+    """The result of a tuning run. ``best`` is the winner's screening trial, None if none passed.
+
+    ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
+    kernel's work, 0 if unknown. ``seconds`` is the duration of the whole run. ``silicon`` is the identity of the
+    device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
+    ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
+    that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
+    those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it.
+    ``busy`` says what other work disturbed without consequences, and ``disturbances`` are contradictions between finals and screening. It is ``disturbed`` if the last one was not resolved: then there is no order, and no best one, only the ``leader`` of its last finals for who must have one. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
+    ``reference`` are the times of the reference, if they were asked for.
+    """
+
+    run: str
+    kernel: str
+    arguments: dict[str, Value]
+    target: str
+    device: str
+    flops: float
+    space: int
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    finals: tuple[Final, ...] = ()
+    control: Control | None = None
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    silicon: str = ""
+    checked: bool = True
+    require_check: bool = False
+    draws: tuple[Draw, ...] = ()
+    also_built: tuple[CompileResult, ...] = ()
+    unrecorded: tuple[str, ...] = ()
+    are_finals_lost: bool = False
+    kept_out: tuple[KeptOut, ...] = ()
+    unmet: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+    disturbances: tuple[str, ...] = ()
+    disturbed: bool = False
+    leader: Trial | None = None
+    others: tuple["StudyResult", ...] = ()
+    reference: Measurement | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """0 if a best config was found, 1 if none passed, 3 for infrastructure only, 130 if interrupted.
+
+        3 also if infrastructure failed some configs, results could not be recorded, or the study was disturbed. Over several kinds of silicon
+        it is 1 if none passed on one of them, otherwise 3 if it is 3 for one.
+        """
+        found = {self.own_status, *(other.own_status for other in self.others)}
+        return next((status for status in (130, 1, 3) if status in found), 0)
+
+    @property
+    def own_status(self) -> int:
+        """The exit status for this silicon alone."""
+        if self.reason == "interrupted":
+            return 130
+        if self.disturbed:
+            return 3
+        if self.best is not None:
+            return 3 if self.lost or self.are_finals_lost or self.unrecorded else 0
+        return 3 if self.lost and len(self.lost) == len(self.trials) else 1
+
+    @property
+    def lost(self) -> tuple[Trial, ...]:
+        """The configs of which nothing is known because a device, queue or host failed."""
+        return tuple(trial for trial in self.trials if trial.outcome in INFRASTRUCTURE)
+
+    @property
+    def unchecked(self) -> str:
+        """Why results are not known to be right; empty if they were compared, or if none passed."""
+        if not self.count(Outcome.UNCHECKED):
+            return ""
+        return "unchecked: no reference" if self.checked else "unchecked: not to be compared"
+
+    def measurement_of(self, trial: Trial) -> Measurement | None:
+        """The times that decided about a config: those of the finals if its binary took part in them."""
+        if not self.finals:
+            return trial.measurement
+        same = {trial.id, *(one.id for one in self.same_binary(trial))}
+        own = (final.measurement for final in self.finals if final.trial in same)
+        return next(own, None) or trial.measurement
+
+    def same_binary(self, trial: Trial) -> tuple[Trial, ...]:
+        """The trials of all configs with the binary of this trial, including itself, in order."""
+        binary = trial.keys.binary
+        alike = [one for one in self.trials if binary and one.keys.binary == binary] or [trial]
+        return tuple(sorted(alike, key=lambda one: canonical_json(one.config)))
+
+    @property
+    def reused(self) -> int:
+        """Number of trials that were known from earlier runs."""
+        return sum(trial.reused for trial in self.trials)
+
+    def count(self, outcome: Outcome) -> int:
+        """Number of configs with this outcome."""
+        return sum(trial.outcome is outcome for trial in self.trials)
+
+
+class Shape(Record):
+    """Arguments to tune a kernel for, in addition to those of all shapes and those of the kernel's declared shape ``declared``, if any.
+
+    ``weight`` is their frequency, in any unit. ``where`` is the beginning of messages about them.
+    """
+
+    arguments: dict[str, Value]
+    weight: float = 1.0
+    name: str = ""
+    declared: str = ""
+    where: str = ""
+
+
+class TableRow(Record):
+    """The config of a dispatch table for the shape called ``name``; ``trial`` is its screening trial, None if no config passed.
+
+    It takes at most ``slowdown`` x the time of the shape's best config, at the confidence of the finals in which both took part. ``latency_ns``
+    is its median time there, or in the screening if it is the best one and met no other.
+    """
+
+    name: str
+    arguments: dict[str, Value]
+    weight: float
+    trial: Trial | None = None
+    slowdown: float = 1.0
+    latency_ns: float = 0.0
+
+
+class CurvePoint(Record):
+    """The ``share`` of all shapes, by weight, that these ``configs`` serve within the limit.
+
+    ``worst`` is the largest slowdown of a shape against its own best config; None if none of these passed for some shape.
+    """
+
+    configs: tuple[dict[str, Value], ...]
+    share: float
+    worst: float | None
+
+
+class TableResult(Record):
+    """The result of tuning for many shapes: a study and a row of the dispatch table per shape, in the order of the request.
+
+    Each row is ``within`` that share of its best config's time. ``curve`` shows what fewer configs achieve, down to one; its last point is
+    the table. Other points use times of the screening for configs that have not met.
+    """
+
+    run: str
+    kernel: str
+    target: str
+    within: float
+    studies: tuple[StudyResult, ...]
+    rows: tuple[TableRow, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    reason: StopReason = "done"
+    seconds: float = 0.0
+    unrecorded: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 if each shape has a best config, 1 if none passed for some shape, 3 and 130 as for a study."""
+        statuses = {study.exit_status for study in self.studies} | ({3} if self.unrecorded else {0})
+        return next(status for status in (130, 1, 3, 0) if status in statuses)

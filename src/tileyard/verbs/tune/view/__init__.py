@@ -1,0 +1,1 @@
+"""How it is shown, during the run and after it."""

@@ -1,0 +1,134 @@
+"""The progress of tuning and of builds: lanes for building and running, and a line for each config."""
+
+from collections.abc import Iterable
+
+from rich.console import ConsoleOptions
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.base.model import Outcome
+from tileyard.base.wording import count_of
+from tileyard.measure.statistics import is_clearly_slower
+from tileyard.show.view import Judged, RunView
+from tileyard.show.words import (
+    format_config,
+    format_measured,
+    format_rate,
+    format_seconds,
+    format_time,
+    outcome_style,
+)
+from tileyard.verbs.tune.result.records import is_final
+
+BAR_WIDTH = 24
+
+
+class StudyLayout:
+    """Names a case by its config. Without ``tells_ends``, the code that shows the result reports ends."""
+
+    redraw_s = 0.1
+    heartbeat_s = float("inf")
+    tick_s = 0.0
+
+    def __init__(self, *, tells_ends: bool = True) -> None:
+        self._tells_ends = tells_ends
+
+    def title(self, view: RunView) -> Text:
+        """Title, target and devices."""
+        about = view.about
+        devices = ", ".join(
+            f"{device.name} ({count_of(len(device.cores), 'core')})"
+            if device.cores
+            else device.name
+            for device in about.devices
+        )
+        return Text.assemble(
+            (about.title, "bold"),
+            f"  target {about.target}",
+            f"  device {devices}" if devices else "",
+            f"  run {about.run}",
+        )
+
+    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
+        """The outcome, the config and its time. On a terminal, of the finals and of further checks, only failures.
+
+        Of failures that are alike, and of cases that were not reached, only the first has a line: the result counts them.
+        """
+        trial = judged.trial
+        is_further = is_final(trial) or (trial.control and trial.measurement is None)
+        is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED or is_further
+        if not self._tells_ends or (judged.verdict == "passed" and is_known):
+            return None
+        if judged.alike or (judged.verdict == "not_run" and view.counts[Outcome.NOT_RUN] > 1):
+            return None
+        line = Text.assemble(
+            (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
+            f"{trial.shape}: " if trial.shape else "",
+            f"{trial.batch.rpartition('/')[2]}: "
+            if trial.batch != trial.case or trial.control
+            else "",
+            format_config(trial.config),
+        )
+        if trial.measurement is not None:
+            median_ns = trial.measurement.median_ns
+            line.append(f"  {format_measured(trial.measurement)}")
+            if rate := format_rate(view.about.flops, median_ns):
+                line.append(f"  {rate} GFLOP/s")
+            if is_clearly_slower(trial.measurement):
+                line.append("  clearly slower, abandoned", style="dim")
+        if trial.message:
+            line.append(f"  {trial.message}", style="dim")
+        return line
+
+    def draw(self, view: RunView, now_s: float, _options: ConsoleOptions) -> Table:
+        """Title, lanes and the best config so far."""
+        lanes = Table.grid(padding=(0, 2))
+        ended = view.ended - view.further["ended"]
+        lanes.add_row(*_lane("building", ended + len(view.ready), view, view.building))
+        if view.about.devices or view.started_s:
+            lanes.add_row(*_lane("running", ended, view, view.started_s))
+        grid = Table.grid()
+        grid.add_row(self.title(view))
+        grid.add_row(lanes)
+        grid.add_row(self.state(view, now_s))
+        return grid
+
+    def state(self, view: RunView, now_s: float) -> Text:
+        """The elapsed time, the expected remaining time, and the best config so far."""
+        foot = Text(format_seconds(now_s - view.begun_s), style="dim")
+        if (pairs := view.pairs) is not None:
+            left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
+            foot.append(f"   {pairs.decided} decided, {pairs.undecided} undecided{left}")
+        elif (left_s := view.pace_left_s(now_s)) is not None:
+            foot.append(f", about {format_seconds(left_s)} left")
+        if known := view.reused - view.further["reused"]:
+            foot.append(f"   {known} known already")
+        if further := view.further["planned"]:
+            foot.append(f"   {view.further['ended']} of {further} finals and checks")
+        if view.awaited:
+            foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
+        for best in view.best.values():
+            if best.shape:  # one of many shapes, whose times cannot be compared
+                continue
+            median_ns = best.measurement.median_ns if best.measurement is not None else 0.0
+            rate = format_rate(view.about.flops, median_ns)
+            where = f" on {best.device}" if len(view.best) > 1 else ""
+            foot.append(f"   best{where} {format_time(median_ns)}", style="bold not dim")
+            foot.append(f"  {rate} GFLOP/s  " if rate else "  ")
+            foot.append(format_config(best.config))
+        return foot
+
+
+def _lane(
+    name: str, done: int, view: RunView, now: Iterable[str]
+) -> tuple[Text, ProgressBar, Text, Text]:
+    total = max(view.about.cases, view.planned - view.further["planned"], 1)
+    cases = [view.open[key].case for key in now]
+    current = [format_config(case.config) or case.id for case in cases]
+    return (
+        Text(name, style="cyan"),
+        ProgressBar(total=total, completed=min(done, total), width=BAR_WIDTH),
+        Text(f"{min(done, total)}/{total}"),
+        Text("  |  ".join(current), style="dim", no_wrap=True, overflow="ellipsis"),
+    )

@@ -1,0 +1,244 @@
+"""The result of a tuning run, as a table and a few lines."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tileyard.artifacts.manifest import Build
+from tileyard.base.model import WELL, Outcome, Trial
+from tileyard.base.wording import count_of, describe_unrecorded
+from tileyard.measure.statistics import is_clearly_slower
+from tileyard.show.console import MARKED, name_parameters, print_table, render
+from tileyard.show.words import (
+    ask_about_reference,
+    format_config,
+    format_interval,
+    format_rate,
+    format_seconds,
+    format_time,
+    outcome_style,
+)
+from tileyard.verbs.tune.result.records import (
+    CompileResult,
+    StudyResult,
+    median_ns,
+    one_per_binary,
+)
+from tileyard.verbs.tune.view.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
+from tileyard.verbs.tune.view.words import (
+    BUSY_TEXT,
+    say_disturbances,
+    say_disturbed,
+    say_finals,
+    say_kept_out,
+)
+
+ROWS, NOTEBOOK_ROWS = 10, 20
+"""Maximum number of configs listed."""
+NOTEBOOK_WIDTH = 140
+"""Width of a table in a notebook, in characters."""
+BUILDS = "builds"
+MARKS = {
+    "*": "* clearly slower, abandoned early",
+    "?": "? may be as fast as the best: it did not meet it",
+}
+
+
+def print_study(console: Console, result: StudyResult, home: Path, rows: int = ROWS) -> None:
+    """Print the best configs, the verdict of the finals, and the paths of results."""
+    for one in (result, *result.others):
+        if any(trial.measurement for trial in one.trials):
+            table, folded = _table(one, rows, is_one_of_several=bool(result.others))
+            print_table(console, table, folded=folded, joins_equal=True)
+        for line in _lines(one, home):
+            console.print(line, soft_wrap=True, highlight=False)
+
+
+def render_study(result: StudyResult, home: Path) -> str:
+    """The same as HTML, for notebooks."""
+    show = partial(print_study, result=result, home=home, rows=NOTEBOOK_ROWS)
+    return render(NOTEBOOK_WIDTH, show)[MARKED]
+
+
+def print_reference(console: Console, latency_ms: float, reference_ms: float) -> None:
+    """Print how long the reference takes, beside the best config."""
+    console.print(_compare(reference_ms * 1e6, latency_ms * 1e6), soft_wrap=True, highlight=False)
+
+
+def _compare(reference_ns: float, best_ns: float) -> Text:
+    ratio = f"{reference_ns / best_ns:.3g} x the time of the best config"
+    return Text(f"reference: {format_time(reference_ns)}, {ratio}")
+
+
+def _table(
+    result: StudyResult, rows: int, *, is_one_of_several: bool
+) -> tuple[Table, dict[str, str]]:
+    """The table, and its parameters by their headers."""
+    keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
+    work = f" {format_config(result.arguments)}" if result.arguments else ""
+    place = f" on {result.silicon or result.device}" if is_one_of_several else ""
+    title = f"{result.kernel}{work}{place}"
+    table = Table(title=title, header_style="bold")
+    table.add_column("", justify="right")
+    figures = ("latency", "± 95 %", *(["GFLOP/s"] if result.flops else []))
+    words = ("outcome", *(built.target for built in result.also_built))
+    named = name_parameters(keys, {"", *figures, *words})
+    for name in (*named, *figures):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in words:
+        table.add_column(name, no_wrap=True)
+    met = {final.trial for final in result.finals}
+    marks = set()
+    for number, trial in enumerate(rank_trials(result)[:rows], start=1):
+        rank = "" if result.disturbed else str(number)
+        same = result.same_binary(trial)
+        row = [rank, *(_values(key, same) for key in keys)]
+        measured = result.measurement_of(trial)
+        took_ns = measured.median_ns if measured else 0.0
+        is_abandoned = trial.id not in met and measured is not None and measured.abandoned
+        is_open = any(one.id in result.unmet for one in same)
+        is_open |= is_abandoned and measured is not None and not is_clearly_slower(measured)
+        mark = "" if result.disturbed else "?" if is_open else "*" * is_abandoned
+        marks.add(mark)
+        row.append(format_time(took_ns) + mark if took_ns else "")
+        row.append(format_interval(measured) if measured else "")
+        if result.flops:
+            row.append(format_rate(result.flops, took_ns))
+        outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
+        style = "bold" if result.best in same else ""
+        others = (_builds(built, same) for built in result.also_built)
+        table.add_row(*row, outcome, *others, style=style)
+    captions = ["times of the screening, in no order"] if result.disturbed else []
+    captions += [f"the first {len(met)}: times of the finals, which decided"] if met else []
+    captions += [text for mark, text in MARKS.items() if mark in marks]
+    table.caption = "\n".join(captions)
+    return table, named
+
+
+def _values(key: str, trials: Sequence[Trial]) -> str:
+    """The values of one parameter in configs with the same binary."""
+    values = {trial.config.get(key, "") for trial in trials}
+    return "|".join(map(str, sorted(values, key=lambda value: (type(value).__name__, value))))
+
+
+def _builds(built: CompileResult, trials: Sequence[Trial]) -> Text:
+    """How builds for another target ended, for configs with the same binary here, where they may differ."""
+    found = [one for trial in trials if (one := built.find(trial.config)) is not None]
+    words = [_say_build(one) for one in found]
+    if len(set(words)) > 1:
+        return Text(f"{words.count(BUILDS)} of {len(words)} build", style="yellow")
+    return Text(words[0], style="" if words[0] == BUILDS else "yellow") if words else Text("")
+
+
+def _say_build(one: Build) -> str:
+    word = name_end(one)
+    return BUILDS if word == Outcome.PASSED else word
+
+
+def rank_trials(result: StudyResult) -> list[Trial]:
+    """The winner, the other finalists in their order, the rest by latency, failures last; what is right in a disturbed study in no order.
+
+    Of configs with the same binary only the first in this order is included.
+    """
+    order = {final.trial: number for number, final in enumerate(result.finals)}
+
+    def place(trial: Trial) -> tuple[bool, float, float]:
+        took_ns = 0.0 if result.disturbed else median_ns(trial)
+        return trial.outcome not in WELL, order.get(trial.id, len(order)), took_ns
+
+    return one_per_binary(sorted(result.trials, key=place))
+
+
+def _lines(result: StudyResult, home: Path) -> list[Text]:
+    counts = Counter(map(name_end, result.trials))
+    words = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
+    lines = [
+        Text(
+            f"{count_of(len(result.trials), 'config')} in {format_seconds(result.seconds)}: {words}"
+        )
+    ]
+    if result.reused:
+        lines[0].append(f"; {result.reused} known from earlier runs, not built or measured again")
+    binaries = {trial.keys.binary for trial in result.trials if trial.keys.binary}
+    alike = sum(bool(trial.keys.binary) for trial in result.trials) - len(binaries)
+    if alike:
+        lines.append(
+            Text(
+                f"{alike} of them have the binary of another config: measured once, in one row with it"
+            )
+        )
+    if result.reason != "done":
+        lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
+    lines += [Text(say_kept_out(one), style="yellow") for one in result.kept_out]
+    lines += [Text(one, style="yellow") for one in say_disturbances(result)]
+    lines += say_finals(result)
+    lines += [line for built in result.also_built for line in _other_target(built)]
+    if result.lost:
+        text = f"{count_of(len(result.lost), 'config')} lost to devices, queues or the host"
+        lines.append(Text(f"{text}: run again to try them", style="red"))
+    if result.unrecorded:
+        lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
+    failed = group_failures(result.trials)
+    if result.best is None and not result.disturbed:
+        required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
+        if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
+            required = result.trials[0].message
+        lines += describe_reasons("", failed)
+        if question := ask_about_reference(result.trials, "configs"):
+            lines.append(Text(question, style="yellow"))
+        lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
+        return lines
+    lines += describe_reasons("", [group for group in failed if len(group) > 1])
+    if result.best is None:
+        return [*lines, Text(say_disturbed(result), style="red")]
+    if result.draws:
+        lines.append(Text(f"also right on {', '.join(draw.name for draw in result.draws)}"))
+    if result.best.id not in result.unrecorded:
+        lines.append(Text(f"results: {home}   (tileyard trials, tileyard show {result.best.id})"))
+        lines.append(Text(f'load it: kernel = tileyard.load("{result.best.id}")'))
+    measured = result.measurement_of(result.best)
+    if result.reference is not None and measured is not None:
+        lines.append(_compare(result.reference.median_ns, measured.median_ns))
+    lines.append(_best(result, result.best))
+    return lines
+
+
+def _best(result: StudyResult, best: Trial) -> Text:
+    """The last line: the winner, where it won, and what is not known of it."""
+    others = [format_config(one.config) for one in result.same_binary(best) if one.id != best.id]
+    same = f" (the same binary: {'; '.join(others)})" if others else ""
+    is_busy = result.control is not None and result.control.is_wide
+    doubts = [BUSY_TEXT] if is_busy else []
+    if result.lost:
+        known = count_of(len(result.trials) - len(result.lost), "config")
+        doubts.append(f"the best of {known}: infrastructure lost {len(result.lost)}")
+    doubts += ["infrastructure failed finals"] if result.are_finals_lost else []
+    doubts += [result.unchecked] if result.unchecked else []
+    for built in result.also_built:
+        found = built.find(best.config)
+        word = BUILDS if found is None else _say_build(found)
+        doubts += [] if word == BUILDS else [f"{word} for {built.target}"]
+    return Text.assemble(
+        "best so far: " if result.reason == "interrupted" else "best: ",
+        (format_config(best.config) or "its only config", "bold"),
+        f"{same} on {result.silicon.partition(',')[0] or result.device}",
+        ("".join(f", {doubt}" for doubt in doubts), "yellow"),
+    )
+
+
+def _other_target(built: CompileResult) -> list[Text]:
+    """Why configs could not be built for a target, each reason once, and how many could."""
+    lines = describe_reasons(f"{built.target}: ", group_failures(built.configs))
+    counts = Counter(map(_say_build, built.configs))
+    refused = sum(one.too_large for one in built.configs)
+    large, left = counts[TOO_LARGE] - refused, counts[str(Outcome.NOT_RUN)]
+    text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
+    text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
+    text += f"; {refused} {TOO_LARGE}" if refused else ""
+    text += f"; {left} not tried" if left else ""
+    return [*lines, Text(text)]

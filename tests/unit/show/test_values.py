@@ -1,0 +1,131 @@
+"""How values are written on the command line and in Python."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Value
+from tileyard.show.values import (
+    parse_bytes,
+    parse_count,
+    parse_duration_s,
+    parse_pairs,
+    parse_share,
+    parse_value,
+    read_choices,
+    read_names,
+    read_time_s,
+    read_values,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3", 3),
+        ("-2", -2),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("False", False),
+        ("float16", "float16"),
+        ("", ""),
+    ],
+)
+def test_values(text: str, expected: Value) -> None:
+    """Numbers and booleans are not text."""
+    found = parse_value(text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90.0), ("500ms", 0.5), ("60s", 60.0), ("5m", 300.0), ("1.5h", 5400.0)],
+)
+def test_durations(text: str, expected: float) -> None:
+    """Durations come with the usual units."""
+    assert parse_duration_s(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", 7),
+        ("2KiB", 2048),
+        ("8GiB", 8 << 30),
+        ("10G", 10 << 30),
+        ("10GB", 10 << 30),
+        ("1 T", 1 << 40),
+    ],
+)
+def test_sizes(text: str, expected: int) -> None:
+    """Sizes come with binary units."""
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["soon", "-1s", "5 weeks", ""])
+def test_wrong_durations_are_refused(text: str) -> None:
+    """What is not a duration is named."""
+    expected = "is not a duration"
+    with pytest.raises(UsageError, match=expected):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize("items", [["M"], ["=3"], ["M="], ["M=1", "M=2"]])
+def test_wrong_pairs_are_refused(items: list[str]) -> None:
+    """KEY=VALUE needs both, once."""
+    expected = "--arg"
+    with pytest.raises(UsageError, match=expected):
+        parse_pairs(items, "--arg")
+
+
+def test_counts() -> None:
+    """A count is at least 1, and an error names the option."""
+    expected = 4
+    assert parse_count("4", "--group-size") == expected
+    for text in ("0", "-1", "many", "1.5"):
+        with pytest.raises(UsageError, match="--group-size"):
+            parse_count(text, "--group-size")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["block=32,64", "warp=true"], {"block": (32, 64), "warp": (True,)}),
+        ("block=32,64", {"block": (32, 64)}),
+        ({"block": [32, 64], "warp": True}, {"block": (32, 64), "warp": (True,)}),
+        ({"block": np.array([32, 64]), "dtype": "a,b"}, {"block": (32, 64), "dtype": ("a,b",)}),
+        ({"block": (n for n in (1, 2))}, {"block": (1, 2)}),
+        (None, {}),
+    ],
+)
+def test_choices(given: Any, expected: dict[str, tuple[Value, ...]]) -> None:  # noqa: ANN401 - any form
+    """A text has several values where it has commas, and a value of Python only where it is a list."""
+    found = read_choices(given)
+    assert found == expected
+    assert all(type(one) in (bool, int, str) for values in found.values() for one in values)
+
+
+def test_plain_values_of_python() -> None:
+    """Seconds, bytes and shares are numbers, names one or several; a value that is no plain one is named."""
+    assert read_time_s("--budget", 90) == read_time_s("--budget", "1.5m") == 90.0
+    assert parse_bytes(1 << 30) == parse_bytes("1GiB")
+    assert parse_share(0.02) == pytest.approx(parse_share("2%"))
+    assert (read_names("cpu"), read_names(["a", "b"]), read_names(None)) == (
+        ("cpu",),
+        ("a", "b"),
+        (),
+    )
+    assert read_values({"M": np.int64(3)}, "--arg") == {"M": 3}
+    for given, expected in (
+        ({"M": object()}, "--arg M: "),
+        ({3: 1}, "--arg has 3, which is not a name"),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            read_values(given, "--arg")
+    for time in (float("nan"), -1.0, float("inf")):
+        with pytest.raises(UsageError, match=r"--budget: .* is not a number of seconds"):
+            read_time_s("--budget", time)

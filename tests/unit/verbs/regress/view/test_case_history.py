@@ -1,0 +1,88 @@
+"""The series of a case on a terminal, as data and as a picture, as the command line shows them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, record_runs
+
+from tileyard.cli.main import main
+from tileyard.verbs.regress.view.history_figure import CHANGE, TIME
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with six runs; head is slower from the fourth on."""
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path))
+    record_runs(tmp_path, [None, BASE_NS, 1.001 * BASE_NS, *(1.1 * BASE_NS,) * 3])
+    return tmp_path
+
+
+def test_the_terminal_shows_runs_and_where_they_change(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each run with its time drawn; the change stands between the runs that enclose it."""
+    assert main(["history", "scale"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(
+        number for number, line in enumerate(lines) if ", head, cpu on cpu:0 (a CPU)" in line
+    )
+    head = lines[first + 1 :]
+    assert "run0" in head[0]
+    assert "not timed" in head[0]
+    assert head[0].endswith("  0101010101")
+    assert head[1].index("●") == head[0].index("●") < head[4].index("●")
+    assert "% (" in head[3]
+    assert "after 0303030303, not later than 0404040404" in head[3]
+    assert head[-1].strip() == "6 runs, 1 change of more than 2 %; in the order of runs"
+
+
+def test_a_change_that_needs_one_more_run_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the number of certain ones."""
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path))
+    record_runs(tmp_path, [BASE_NS, BASE_NS, 1.001 * BASE_NS, 1.1 * BASE_NS])
+    assert main(["history", "scale"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    certain, possible, order = last.split("; ")
+    assert certain == "  4 runs, 0 changes of more than 2 % certain"
+    assert possible.startswith("1 more run like the last one would confirm +")
+    assert possible.endswith(" after 0303030303, not later than 0404040404")
+    assert order == "in the order of runs"
+
+
+@pytest.mark.slow
+def test_the_picture_shows_both_sides_and_the_change(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A PNG beside the data, in colours that also people can tell apart who see fewer."""
+    drawn = home / "scale.png"
+    assert main(["history", "scale", "--png", str(drawn), "--json"]) == 0
+    (base, head) = json.loads(capsys.readouterr().out)["series"]
+    assert (base["shifts"], len(head["shifts"])) == ([], 1)
+    with Image.open(drawn) as image:
+        colours = {one for _, one in image.convert("RGB").getcolors(1 << 24) or []}
+    for name in (CHANGE, TIME):
+        assert tuple(round(255 * part) for part in to_rgb(name)) in colours
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("none",), "no run of none is recorded in"),
+        (("scale", "--tail"), "--tail and --times are for all cases, and not for one"),
+        (("--png", "x.png"), "--png draws a CASE"),
+        (("scale", "--png", "/nowhere/x.png"), "cannot write /nowhere/x.png"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    """And ends with 2."""
+    bad_usage = 2
+    assert main(["history", *words]) == bad_usage
+    assert expected in capsys.readouterr().err

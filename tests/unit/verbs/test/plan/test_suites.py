@@ -1,0 +1,78 @@
+"""A run of a suite within the engine: what an interrupted one leaves."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tileyard.base.events import CaseEnded, Event
+from tileyard.base.settings import Settings
+from tileyard.service.bench import Bench, carry_out
+from tileyard.service.verbs import StartTest
+from tileyard.targets.command.step_site import VARIABLE
+from tileyard.verbs.test.result.records import Wish
+from tileyard.verbs.test.result.result import SuiteResult
+
+pytestmark = pytest.mark.slow
+
+SUITE = """
+name = "many"
+[[testcase]]
+name = "a"
+run = { argv = ["true"] }
+case = [{ name = "1" }, { name = "2" }]
+[[testcase]]
+name = "b"
+run = { argv = ["true"] }
+case = [{ name = "1" }, { name = "2" }]
+"""
+
+
+@pytest.fixture(autouse=True)
+def untold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run tells the processes that it starts is forgotten after it."""
+    monkeypatch.setenv(VARIABLE, "")
+
+
+class Listening:
+    """The client's side of a run; asks for its end when the first case has ended, if it is to."""
+
+    def __init__(self, *, stops: bool) -> None:
+        self.stopping = asyncio.Event()
+        self._stops = stops
+
+    def tell_event(self, event: Event) -> None:
+        """Something happened."""
+        if self._stops and isinstance(event, CaseEnded):
+            self.stopping.set()
+
+
+def pack(folder: Path, *, stops: bool) -> SuiteResult:
+    """Pack the suite into ``out.tyb``."""
+    (folder / "suite.toml").write_text(SUITE)
+    start = StartTest(path=str(folder / "suite.toml"), wish=Wish(), pack_to=str(folder / "out.tyb"))
+    settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))
+
+    async def run() -> SuiteResult:
+        listening = Listening(stops=stops)
+        bench = Bench(settings, cast(Any, listening))
+        return await carry_out(start, bench, listening.stopping)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_bundle_is_written_only_if_nobody_interrupted(stops: bool, tmp_path: Path) -> None:
+    """A part of a suite would pass for the whole; what was there before stays as it was."""
+    before = b"an older bundle"
+    (tmp_path / "out.tyb").write_bytes(before)
+    result = pack(tmp_path, stops=stops)
+    assert result.exit_status == (130 if stops else 0)
+    assert ((tmp_path / "out.tyb").read_bytes() == before) is stops
+
+
+def test_the_plans_of_all_parts_are_told(tmp_path: Path) -> None:
+    """In the order in which they ran; a suite of programs alone has one."""
+    result = pack(tmp_path, stops=False)
+    assert [len(plan.pieces) for plan in result.plans] == [2]

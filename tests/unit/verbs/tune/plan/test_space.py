@@ -1,0 +1,278 @@
+"""From a kernel's space to the configs that are tried."""
+
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+
+from tileyard.base.draws import Draw
+from tileyard.base.errors import KernelFileError, UsageError
+from tileyard.base.model import Value
+from tileyard.frontend.declare import KernelInfo
+from tileyard.verbs.tune.plan.space import CHUNK, OpenSpace, open_space
+from tileyard.verbs.tune.result.records import TuneRequest
+from tileyard.workers.protocol import (
+    Accepted,
+    AuthorReply,
+    AuthorRequest,
+    CheckConfigs,
+    DescribeKernels,
+    ExpandSpace,
+    Failed,
+    Kernels,
+    Space,
+)
+
+GEMM = KernelInfo(
+    name="gemm",
+    file="gemm.py",
+    style="tileyard",
+    parameters=("M", "N", "bm", "bn", "dtype"),
+    required=("M", "N", "bm", "bn"),
+    defaults={"dtype": "float32"},
+    tunable=("bm", "bn"),
+    shapes={"big": {"M": 1024, "N": 1024}, "small": {"M": 64, "N": 64}},
+)
+
+
+class PlainAuthor:
+    """An author of one kernel whose ``where`` accepts products of at most ``limit``."""
+
+    cores = (0,)
+
+    def __init__(self, *kernels: KernelInfo, space: Space, limit: int = 10**9) -> None:
+        self.kernels = kernels
+        self.space = space
+        self.limit = limit
+        self.checks = 0
+
+    async def begin(self) -> None:
+        """Nothing to start."""
+
+    async def ask(self, request: AuthorRequest, limit_s: float) -> AuthorReply:
+        """Answer from plain values."""
+        match request:
+            case DescribeKernels():
+                return Kernels(kernels=self.kernels)
+            case ExpandSpace():
+                return self.space
+            case CheckConfigs(configs=configs):
+                self.checks += 1
+                return Accepted(
+                    accepted=tuple(int(c["bm"]) * int(c["bn"]) <= self.limit for c in configs)
+                )
+            case _:
+                return Failed(message=f"not asked here: {request}")
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+AXES: dict[str, tuple[Value, ...]] = {"bm": (16, 32, 64), "bn": (8, 16)}
+
+
+def opened(author: PlainAuthor, *, target: str = "cpu", **request: object) -> OpenSpace:
+    """The space that a request opens for a target."""
+    made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
+    return asyncio.run(open_space(author, made, targets=(target,)))
+
+
+def test_axes_are_multiplied_out_in_order() -> None:
+    """A mapping of axes gives every combination, the last axis fastest."""
+    space = opened(PlainAuthor(GEMM, space=Space(axes=AXES)))
+    expected = [(16, 8), (16, 16), (32, 8), (32, 16), (64, 8), (64, 16)]
+    assert [(c["bm"], c["bn"]) for c in space.configs] == expected
+    assert list(space.configs[0]) == ["bm", "bn"]
+    assert space.arguments == {"M": 1024, "N": 1024}
+
+
+def test_where_is_asked_and_obeyed() -> None:
+    """Configs that the author rejects are not tried."""
+    space = opened(PlainAuthor(GEMM, space=Space(axes=AXES), limit=256))
+    expected = [(16, 8), (16, 16), (32, 8)]
+    assert [(c["bm"], c["bn"]) for c in space.configs] == expected
+    assert space.size == 6
+
+
+def test_a_list_of_configs_is_taken_as_it_is() -> None:
+    """A kernel may list its configs instead of spanning a product."""
+    configs: tuple[dict[str, Value], ...] = ({"bm": 16, "bn": 8}, {"bm": 64, "bn": 16})
+    space = opened(PlainAuthor(GEMM, space=Space(configs=configs)))
+    expected = list(configs)
+    assert space.configs == expected
+
+
+def test_values_given_by_hand_replace_an_axis() -> None:
+    """An override changes one axis and leaves the others."""
+    space = opened(PlainAuthor(GEMM, space=Space(axes=AXES)), overrides={"bm": (128,)})
+    expected = [(128, 8), (128, 16)]
+    assert [(c["bm"], c["bn"]) for c in space.configs] == expected
+
+
+def test_an_argument_fixes_a_tunable_parameter() -> None:
+    """--arg on a tunable parameter takes it out of the search."""
+    space = opened(PlainAuthor(GEMM, space=Space(axes=AXES)), arguments={"bn": 16})
+    expected = {16}
+    assert {c["bn"] for c in space.configs} == expected
+    assert "bn" not in space.arguments
+
+
+def test_a_named_shape_and_then_arguments() -> None:
+    """Arguments given by hand go over those of the named shape."""
+    space = opened(PlainAuthor(GEMM, space=Space(axes=AXES)), shape="small", arguments={"N": 96})
+    expected = {"M": 64, "N": 96}
+    assert space.arguments == expected
+
+
+def test_fewer_trials_than_points_are_a_seeded_sample() -> None:
+    """The same seed gives the same configs, each of them once."""
+    author = PlainAuthor(GEMM, space=Space(axes={"bm": tuple(range(1, 101)), "bn": (1, 2)}))
+    first = opened(author, trials=20)
+    again = opened(author, trials=20)
+    other = opened(author, trials=20, seed=1)
+    expected = 20
+    assert len({str(config) for config in first.configs}) == expected
+    assert first.configs == again.configs
+    assert first.configs != other.configs
+
+
+def test_a_huge_space_is_sampled_without_being_listed() -> None:
+    """A space of 10^12 points is opened by drawing from it, in chunks."""
+    wide = tuple(range(1, 10**4 + 1))
+    author = PlainAuthor(GEMM, space=Space(axes={"bm": wide, "bn": wide, "z": wide}))
+    space = opened(author, trials=300)
+    expected = 10**12
+    assert space.size == expected
+    first = len(space.configs)
+    asyncio.run(space.draw(299))
+    assert (first, len(space.configs), space.is_whole) == (CHUNK, 300, True)
+    assert author.checks == 2
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "message"),
+    [
+        ({"kernel": "gemv"}, "there is no kernel 'gemv' (there are: gemm)"),
+        ({"shape": "huge"}, "gemm has no shape 'huge' (it has: big, small)"),
+        ({"arguments": {"Q": 1}}, "gemm has no argument 'Q'"),
+        ({"overrides": {"bq": (1,)}}, "gemm has no config key 'bq'"),
+        ({"overrides": {"bm": ()}}, "no value is given to try for bm"),
+        (
+            {"overrides": {"bm": (8,)}, "arguments": {"bm": 8}},
+            "bm of gemm is given as an argument and as a config key",
+        ),
+        ({"budget_s": 0.0}, "the budget is 0, which is enough for no config"),
+        ({"trials": 0}, "the number of trials is 0, which is enough for no config"),
+    ],
+)
+def test_wrong_requests_name_what_exists(request_fields: dict[str, object], message: str) -> None:
+    """An unknown kernel, shape, argument or config key is named beside those that exist; so is what leaves nothing to try."""
+    expected = message
+    with pytest.raises((UsageError, KernelFileError)) as caught:
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES)), **request_fields)
+    assert expected in str(caught.value)
+
+
+def test_a_where_that_rejects_everything_is_said() -> None:
+    """An empty space is an error that counts what was rejected."""
+    expected = "no config of gemm is left to try: all 6 are rejected"
+    with pytest.raises(UsageError, match=expected):
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES), limit=0))
+
+
+def test_missing_arguments_are_named() -> None:
+    """A required parameter without a value is named with the option that gives it."""
+    bare = KernelInfo(
+        name="k", file="k.py", style="jit", parameters=("M", "bm"), required=("M", "bm")
+    )
+    with pytest.raises(UsageError, match=r"k needs a value for M, bm .*--arg M=VALUE"):
+        opened(PlainAuthor(bare, space=Space()))
+
+
+def test_several_kernels_ask_for_a_name() -> None:
+    """A file with several kernels needs FILE::NAME."""
+    other = KernelInfo(name="gemv", file="", style="jit", parameters=(), required=())
+    with pytest.raises(KernelFileError, match="2 kernels: gemm, gemv"):
+        opened(PlainAuthor(GEMM, other, space=Space(axes=AXES)))
+
+
+def test_the_pipeline_is_an_axis_of_the_space() -> None:
+    """Given by hand or declared, it is in each config; TileLang's own is one for every target."""
+    both = ("tilelang", "tileyard")
+    author = PlainAuthor(GEMM, space=Space(axes={"bm": (16,), "bn": (8, 16)}))
+    space = opened(author, target="cuda:sm_80", overrides={"pipeline": both})
+    configs = [(c["bn"], c["pipeline"]) for c in space.configs]
+    assert configs == [(8, both[0]), (8, both[1]), (16, both[0]), (16, both[1])]
+    declared = PlainAuthor(GEMM, space=Space(axes={**AXES, "pipeline": both}))
+    assert opened(declared, target="cuda:sm_90a").size == 12
+    assert opened(declared, overrides={"pipeline": both[:1]}).size == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "message"),
+    [
+        ("cpu", "tileyard", "cpu has no pipelines, so it cannot heed pipeline=tileyard"),
+        ("cpu:x86-64-v3", "sm_80", "cpu:x86-64-v3 has no pipelines"),
+        ("cuda:sm_120", "tileyard", "there is no pipeline for cuda:sm_120"),
+        ("cuda:sm_80", "swift", "there is no pipeline 'swift'"),
+        ("cuda:sm_80", 3, "there is no pipeline '3'"),
+    ],
+)
+def test_a_pipeline_that_a_target_has_not_is_refused(
+    target: str, name: Value, message: str
+) -> None:
+    """Before anything is built, wherever in the space it is."""
+    listed = PlainAuthor(GEMM, space=Space(configs=({"bm": 16, "bn": 8, "pipeline": name},)))
+    with pytest.raises(UsageError, match=message):
+        opened(listed, target=target)
+    with pytest.raises(UsageError, match=message):
+        opened(
+            PlainAuthor(GEMM, space=Space(axes=AXES)),
+            target=target,
+            overrides={"pipeline": (name,)},
+        )
+
+
+def test_a_parameter_called_pipeline_is_the_kernels_own() -> None:
+    """Its values are no names of pipelines; as an argument, only such a kernel takes it."""
+    own = msgspec.structs.replace(GEMM, parameters=(*GEMM.parameters, "pipeline"))
+    author = PlainAuthor(own, space=Space(axes={**AXES, "pipeline": ("deep", "flat")}))
+    assert opened(author).size == 12
+    with pytest.raises(UsageError, match="has no argument 'pipeline'"):
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES)), arguments={"pipeline": "tileyard"})
+
+
+def test_a_reference_that_is_missing_is_not_timed() -> None:
+    """The option is refused before anything is built."""
+    with pytest.raises(UsageError, match="--time-reference has no effect: gemm has no reference"):
+        opened(PlainAuthor(GEMM, space=Space(axes=AXES)), time_reference=True)
+
+
+@pytest.mark.parametrize(
+    ("draw", "fields", "reference", "expected"),
+    [
+        (Draw(seed=1), {}, "", "--seeds has no effect: gemm has no reference"),
+        (
+            Draw(edges="zeros"),
+            {"inputs": "drawn"},
+            "golden",
+            "--edge-values has no effect: gemm has a function for its inputs",
+        ),
+        (
+            Draw(seed=1),
+            {"inputs": "given", "has_reference": True},
+            "",
+            "--seeds has no effect: the function for the inputs of gemm takes no rng",
+        ),
+        (Draw(seed=1), {"inputs": "drawn", "has_reference": True}, "", ""),
+    ],
+)
+def test_inputs_that_cannot_be_had_are_refused(
+    draw: Draw, fields: dict[str, object], reference: str, expected: str
+) -> None:
+    """Before anything is built, in a line that names the option."""
+    author = PlainAuthor(msgspec.structs.replace(GEMM, **fields), space=Space(axes=AXES))
+    with pytest.raises(UsageError) if expected else contextlib.nullcontext() as refused:
+        opened(author, draws=(draw,), reference=reference)
+    assert str(refused.value if refused else "") == expected
