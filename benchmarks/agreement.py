@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from tileyard.api.running import carry_on, settings_for
 from tileyard.artifacts.keys import canonical_json
 from tileyard.base.model import Value
-from tileyard.service.verbs import StartTune
+from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.result.records import TuneRequest, median_ns
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")

@@ -36,8 +36,8 @@ from tileyard.base.settings import read_settings
 from tileyard.engine.driver import Driver
 from tileyard.service import runs as service_runs
 from tileyard.service.bench import Bench, carry_out
-from tileyard.service.verbs import StartCompile
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
+from tileyard.verbs.compile.options.start import StartCompile
 from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 

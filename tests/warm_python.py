@@ -62,7 +62,7 @@ COMMANDS = (
     *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
     *(
         f"tileyard.verbs.compile.{name}"
-        for name in ("command.artifact_session", "command.inspect_session", "plan")
+        for name in ("command.artifact_session", "command.inspect_session", "plan.compiling")
     ),
     *(
         f"tileyard.verbs.test.{name}"

@@ -10,7 +10,7 @@ from tests.conftest import CommandLine
 from tests.e2e.repositories import SUMS, git, make_history
 
 from tileyard.service.client import RunClient
-from tileyard.service.verbs import StartRegress
+from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.result.timed import Regression, TimedRow
 
 pytestmark = [

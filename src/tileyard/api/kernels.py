@@ -28,7 +28,7 @@ from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.targets.arguments import guard
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
-from tileyard.verbs.compile.options import CompileOptions, start_compile
+from tileyard.verbs.compile.options.compile import CompileOptions, start_compile
 from tileyard.verbs.tune.result.records import CompileResult
 from tileyard.verbs.tune.view.compiled import print_compiled
 from tileyard.verbs.tune.view.progress import StudyLayout

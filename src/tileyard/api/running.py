@@ -17,11 +17,13 @@ from tileyard.base.wording import show_value
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.service.client import AnswerQuestion, RunClient
-from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
+from tileyard.service.verbs import ResultT, Verb
 from tileyard.show.carrying import Carry, ignore, run_shown
 from tileyard.show.console import Console
 from tileyard.show.kernel_options import parse_kernel
 from tileyard.show.progress import Layout
+from tileyard.verbs.compile.options.start import StartCompile
+from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.plan.space import choose_kernel
 from tileyard.workers.author import Author
 

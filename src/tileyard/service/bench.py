@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,7 +19,7 @@ from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.service.conversation import Client, ClientAuthor
-from tileyard.service.verbs import ResultT, StartCompile, StartTune, Verb
+from tileyard.service.verbs import KernelVerb, ResultT, Verb
 from tileyard.targets.registry import BUILT_IN, make_target
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Bench:
         return authors
 
     async def begin(
-        self, start: StartTune | StartCompile, authors: Authors, devices: Sequence[Device] = ()
+        self, start: KernelVerb[Any], authors: Authors, devices: Sequence[Device] = ()
     ) -> None:
         """Start the author of the file, and the compile worker that describes the target, without waiting for their imports."""
         await authors.begin("", start.file)

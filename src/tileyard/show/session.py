@@ -9,11 +9,12 @@ from typing import Any
 from tileyard.base.events import Event
 from tileyard.base.settings import Settings
 from tileyard.service.client import RunClient
-from tileyard.service.verbs import ResultT, StartTable, StartTune, Verb
+from tileyard.service.verbs import ResultT, Verb
 from tileyard.show.carrying import Carry, ignore, run_shown
 from tileyard.show.console import Console, silence
 from tileyard.show.opening import load_settings, present
 from tileyard.show.progress import Layout
+from tileyard.verbs.tune.options.start import StartTable, StartTune
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.table import print_dispatch
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.verbs.compile.options import start_compile
+from tileyard.verbs.compile.options.compile import start_compile
 from tileyard.verbs.test.options.test import start_test
 from tileyard.verbs.tune.options.tune import start_table, start_tune
 

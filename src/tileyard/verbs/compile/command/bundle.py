@@ -108,8 +108,8 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
         if tree is not None or written is None:
             raise UsageError("name the bundle to write with -o, without --tree")
         refuse_unused("on the bundle of a suite", of_tree)
-        from tileyard.service.verbs import StartTest
         from tileyard.verbs.test.command.session import pack
+        from tileyard.verbs.test.options.start import StartTest
         from tileyard.verbs.test.result.records import Wish
 
         start = StartTest(

@@ -16,10 +16,10 @@ from tileyard.base.places import Document, Place, Table
 from tileyard.base.settings import Settings
 from tileyard.base.strict import Strict, decode, decode_all
 from tileyard.base.wording import count_of
-from tileyard.service.verbs import StartRegress
 from tileyard.show.carrying import Carry
 from tileyard.show.values import refuse_unused
 from tileyard.targets.registry import COMMAND, make_target
+from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan import recorded
 from tileyard.verbs.regress.plan.named_sides import (
     find_sides,

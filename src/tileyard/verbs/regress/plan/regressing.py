@@ -23,11 +23,11 @@ from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import add_joined, choose_calm
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.verbs import StartRegress
 from tileyard.show.view import kind_of
 from tileyard.show.words import ask_about_reference
 from tileyard.targets.command.step_site import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
+from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan.pairs import (
     FALSE_DISCOVERIES,
     TIMING,
@@ -65,6 +65,15 @@ class _Opened:
     programs: ProgramSite | None = None
     notes: tuple[str, ...] = ()
     packed: FindStored | None = None
+
+
+async def open_regress(start: StartRegress, bench: Bench) -> Plan[Regression]:
+    """Timed pairs, or rounds of builds."""
+    if start.rounds:
+        from tileyard.verbs.regress.plan.static_building import open_rounds
+
+        return await open_rounds(start, bench)
+    return await open_regression(start, bench)
 
 
 async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]:

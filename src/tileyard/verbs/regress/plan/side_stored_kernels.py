@@ -12,8 +12,8 @@ from tileyard.base.model import Case, CheckPolicy, KernelWork, Limits, Outcome, 
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
-from tileyard.service.verbs import StartRegress
 from tileyard.show.words import format_config
+from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan.side_stored import StoredSide
 from tileyard.verbs.test.plan.choosing import find_meant
 from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels

@@ -10,7 +10,7 @@ from tileyard.base.model import Case
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.verbs import StartRegress
+from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan.side_kernels import Asked, SideKernels, open_sides
 from tileyard.verbs.regress.plan.static import compare_sides
 from tileyard.verbs.regress.result.timed import Regression

@@ -11,9 +11,9 @@ from tileyard.base.model import Side
 from tileyard.base.settings import Settings
 from tileyard.engine.anonymous import KIND
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
-from tileyard.service.verbs import StartTest
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, find_needs
+from tileyard.verbs.test.options.start import StartTest
 from tileyard.verbs.test.options.test import TestOptions, start_test
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times

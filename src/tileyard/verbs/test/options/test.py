@@ -52,7 +52,7 @@ from tileyard.verbs.test.options.suites import (
 )
 
 if TYPE_CHECKING:
-    from tileyard.service.verbs import StartTest
+    from tileyard.verbs.test.options.start import StartTest
 
 
 class TestOptions(TypedDict, total=False):
@@ -113,7 +113,7 @@ class TestOptions(TypedDict, total=False):
 
 def start_test(suite: str, given: TestOptions) -> "StartTest":
     """The verb for a suite, empty if it is a bundle. Raises UsageError."""
-    from tileyard.service.verbs import StartTest
+    from tileyard.verbs.test.options.start import StartTest
     from tileyard.verbs.test.result.records import Wish
 
     options = complete(TestOptions, given)

@@ -25,10 +25,10 @@ from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import add_joined, choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.verbs import StartTest
 from tileyard.store.base import RunTime, TrialQuery
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, is_timed
+from tileyard.verbs.test.options.start import StartTest
 from tileyard.verbs.test.plan.choosing import find_policy
 from tileyard.verbs.test.plan.durations import learn_imported, note_strangers
 from tileyard.verbs.test.plan.imports import read_times

@@ -8,7 +8,6 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import UsageError
 from tileyard.base.model import BuildKey, Outcome, SourceLine
 from tileyard.cli.entry import INTERRUPTED
-from tileyard.service.verbs import StartCompile, StartTune
 from tileyard.show.console import Console
 from tileyard.show.kernel_options import EmittedText
 from tileyard.show.opening import load_settings, print_json
@@ -16,6 +15,8 @@ from tileyard.show.session import carry_out
 from tileyard.show.words import make_visible
 from tileyard.targets.annotated import annotate
 from tileyard.targets.registry import BUILT_IN, list_texts, make_target
+from tileyard.verbs.compile.options.start import StartCompile
+from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.view.compiled import print_compiled
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.trials import print_verdict

@@ -75,8 +75,8 @@ def run_config(  # noqa: PLR0913 - options, by keyword only
     infrastructure only, 130 interrupted.
     """
     from tileyard.base.model import CheckPolicy
-    from tileyard.service.verbs import StartTune
     from tileyard.verbs.tune.command import kernel_session
+    from tileyard.verbs.tune.options.start import StartTune
     from tileyard.verbs.tune.result.records import TuneRequest
 
     file, name = parse_kernel(kernel)

@@ -67,7 +67,7 @@ from tileyard.verbs.tune.options.shapes import Shapes, cross_shapes, read_shapes
 if TYPE_CHECKING:
     from tileyard.base.draws import Draw
     from tileyard.base.model import TimingPolicy
-    from tileyard.service.verbs import StartTable, StartTune
+    from tileyard.verbs.tune.options.start import StartTable, StartTune
 
 USUAL_WITHIN = "5%"
 MOST_TRIALS = 200
@@ -237,7 +237,7 @@ def check_subject(given: TuneOptions, *, is_named: bool) -> None:
 def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
     """The verb for the kernel of a file, or for a bundle; an empty file is the caller's own process. Raises UsageError."""
     from tileyard.base.model import CheckPolicy
-    from tileyard.service.verbs import StartTune
+    from tileyard.verbs.tune.options.start import StartTune
     from tileyard.verbs.tune.result.records import TuneRequest
 
     options = complete(TuneOptions, given)
@@ -298,7 +298,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
 
 def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
     """The verb for all shapes, if there are any, from the verb for one. Raises UsageError."""
-    from tileyard.service.verbs import StartTable
+    from tileyard.verbs.tune.options.start import StartTable
 
     options = complete(TuneOptions, given)
     listed, within = options["shapes"], options["within"]

@@ -17,9 +17,9 @@ from tileyard.engine.programs import Programs
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import choose_devices, require_timed
 from tileyard.service.runs import Plan
-from tileyard.service.verbs import StartTune
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
+from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers
 from tileyard.verbs.tune.plan.tuning import plan_study
 from tileyard.verbs.tune.result.records import StudyResult, TuneRequest

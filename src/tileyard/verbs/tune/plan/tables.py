@@ -14,8 +14,8 @@ from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.verbs import StartTable
 from tileyard.store.choices import add_choices, list_choices
+from tileyard.verbs.tune.options.start import StartTable
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study

@@ -17,9 +17,9 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.service.verbs import StartTune
 from tileyard.store.choices import Choice, add_choices
 from tileyard.store.trials import TrialQuery
+from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.plan.finals import judge_finals
 from tileyard.verbs.tune.plan.holding import select_last
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space

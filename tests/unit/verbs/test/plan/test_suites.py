@@ -9,8 +9,8 @@ import pytest
 from tileyard.base.events import CaseEnded, Event
 from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench, carry_out
-from tileyard.service.verbs import StartTest
 from tileyard.targets.command.step_site import VARIABLE
+from tileyard.verbs.test.options.start import StartTest
 from tileyard.verbs.test.result.records import Wish
 from tileyard.verbs.test.result.result import SuiteResult
 

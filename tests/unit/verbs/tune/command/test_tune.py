@@ -6,9 +6,9 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import TimingPolicy
-from tileyard.service.verbs import StartTune
 from tileyard.show import session
 from tileyard.verbs.tune.command.tune import tune
+from tileyard.verbs.tune.options.start import StartTune
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ from tileyard.show.values import (
 )
 
 if TYPE_CHECKING:
-    from tileyard.service.verbs import StartCompile
+    from tileyard.verbs.compile.options.start import StartCompile
 
 
 class CompileOptions(TypedDict, total=False):
@@ -91,7 +91,7 @@ class CompileOptions(TypedDict, total=False):
 def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompile":
     """The verb for the kernel of a file; an empty file is the caller's own process. Raises UsageError."""
     from tileyard.base.model import Limits
-    from tileyard.service.verbs import StartCompile
+    from tileyard.verbs.compile.options.start import StartCompile
     from tileyard.verbs.tune.result.records import ALL_CONFIGS, TuneRequest
 
     options = complete(CompileOptions, given)
