@@ -26,9 +26,9 @@ from msgspec.structs import replace
 
 from tileyard.api.running import carry_on, settings_for
 from tileyard.artifacts.keys import canonical_json
-from tileyard.base.model import Value
+from tileyard.base.model import Value, median_ns
 from tileyard.verbs.tune.options.start import StartTune
-from tileyard.verbs.tune.result.records import TuneRequest, median_ns
+from tileyard.verbs.tune.result.records import TuneRequest
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES: dict[str, tuple[Value, ...]] = {"block_K": (64, 128)}

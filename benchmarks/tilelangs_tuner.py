@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tileyard.base.events import is_final
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
-from tileyard.verbs.tune.result.records import is_final
 
 CHAIN = Path(__file__).with_name("chain_gemm.py")
 TILELANG, OURS = "from tilelang.autotuner import AutoTuner", "from tileyard import AutoTuner"

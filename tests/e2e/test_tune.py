@@ -19,10 +19,10 @@ from tests.conftest import KERNELS, ROOT, CommandLine
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.events import is_final
 from tileyard.base.model import Outcome
 from tileyard.devices.cpu import physical_core
 from tileyard.store.trials import TrialQuery, TrialStore
-from tileyard.verbs.tune.result.records import is_final
 
 pytestmark = pytest.mark.slow
 

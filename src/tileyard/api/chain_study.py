@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from tileyard.api.running import carry_on, console_for, show
-from tileyard.base.model import CheckPolicy, Limits, TimingPolicy
+from tileyard.base.model import CheckPolicy, Limits, TimingPolicy, median_ns
 from tileyard.base.settings import Settings
 from tileyard.show.console import Console
 from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
 from tileyard.verbs.tune.options.start import StartTune
-from tileyard.verbs.tune.result.records import StudyResult, TuneRequest, median_ns
+from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.words import say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest

@@ -172,3 +172,19 @@ Event = (
     | PairsCounted
     | RunEnded
 )
+
+
+FINALS = "finals"
+"""Beginning of the ids of batches of finals, after the shape if a run has several."""
+MEETING = "meeting"
+"""Beginning of the ids of later meetings, after the shape."""
+
+
+def is_final(one: Trial | CasePlanned) -> bool:
+    """Whether it takes part in finals."""
+    return one.batch.rpartition("/")[2].startswith(FINALS)
+
+
+def is_meeting(one: Trial) -> bool:
+    """Whether it is of a meeting after the finals of several shapes, of a shape's best config and another one."""
+    return one.batch.rpartition("/")[2].startswith(MEETING)

@@ -498,3 +498,19 @@ class Trial(Record):
     def key(self) -> str:
         """The key of its case."""
         return name_attempt(self.case, self.attempt)
+
+
+def median_ns(trial: Trial) -> float:
+    """The time by which trials are ordered; infinite for a trial that was not measured."""
+    return trial.measurement.median_ns if trial.measurement is not None else float("inf")
+
+
+_FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
+
+
+def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
+    """Whether a case is tried again after its attempt number ``attempt``, counted from 1.
+
+    The engine itself has tried infrastructure again, and a build would be the same.
+    """
+    return outcome not in _FINAL and attempt <= retries

@@ -2,14 +2,17 @@
 
 import os
 import sys
-import traceback
-from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tileyard.show.guarding import escape, guarded
+from tileyard.show.ending import INTERRUPTED, say
+from tileyard.show.guarding import guarded
 
-INTERRUPTED = 130
-INTERNAL_ERROR = 70
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tileyard.base.settings import Settings
+    from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder
+    from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
 def run() -> None:
@@ -27,7 +30,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["exec"]:  # the process becomes the script's own
         from tileyard.verbs.exec.command import run_exec
 
-        return run_exec(arguments[1:])
+        return run_exec(arguments[1:], _run_study)
     with guarded():
         if arguments[:1] == ["lease"]:  # typer and its imports would double the cost of a lease
             from tileyard.verbs.lease.command import run_lease
@@ -38,6 +41,15 @@ def _run(arguments: list[str]) -> int:
         return main(arguments)
 
 
+def _run_study(
+    settings: "Settings", order: "StudyOrder", answer: "Callable[[AuthorRequest], AuthorReply]"
+) -> "Studied":
+    """The study of a script's tuner; imported only for a script that has one."""
+    from tileyard.api.chain_study import FOR_SCRIPTS, run_study
+
+    return run_study(settings, order, answer, FOR_SCRIPTS)
+
+
 def open_streams() -> None:
     """Open closed standard streams on nothing: otherwise the next file would become one of them."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -46,36 +58,6 @@ def open_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
-
-
-def say(message: str, status: int) -> int:
-    """Print one line to stderr, and return the exit status."""
-    with suppress(OSError):  # nobody reads it
-        print(f"tileyard: {clean(message)}", file=sys.stderr)
-    return status
-
-
-def explain(error: Exception) -> int:
-    """Print why a command ended, one line if the host or the data directory is at fault, and return the exit status."""
-    from tileyard.base.errors import blame_host
-    from tileyard.base.settings import find_home
-
-    if isinstance(error, BrokenPipeError):
-        return INTERNAL_ERROR  # what was asked for may not have begun
-    if isinstance(error, OSError):
-        with suppress(OSError):
-            if fault := blame_host(error, find_home(os.environ, Path.cwd())):
-                return say(str(fault), fault.exit_status)
-    with suppress(OSError):
-        print(escape("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
-
-
-def clean(message: str) -> str:
-    """Foreign text as one line without effect on a terminal, or on a job of GitHub Actions."""
-    from tileyard.show.words import clean_line
-
-    return escape(clean_line(message))
 
 
 def has_folder() -> bool:

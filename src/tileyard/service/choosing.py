@@ -1,6 +1,6 @@
 """Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 
 from tileyard.base.errors import UsageError
@@ -13,7 +13,6 @@ from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.together import join_devices
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
-from tileyard.verbs.test.result.records import SuiteCase
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
@@ -88,13 +87,13 @@ def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
     return f"{target}:{found.pop()}" if found else target
 
 
-def add_joined(devices: Sequence[Device], cases: Sequence[SuiteCase]) -> tuple[Device, ...]:
-    """These devices, and groups of them for cases that need several at once.
+def add_joined(devices: Sequence[Device], needs: Mapping[int, str]) -> tuple[Device, ...]:
+    """These devices, and groups of them: ``needs`` are numbers of devices, each with a case that needs so many at once.
 
     Raises UsageError if there are too few of one kind.
     """
     found = list(devices)
-    for count, case in sorted({case.work.devices: case.id for case in reversed(cases)}.items()):
+    for count, case in sorted(needs.items()):
         joined = join_devices(devices, count) if count > 1 else devices
         if not joined:
             names = ", ".join(device.name for device in devices)

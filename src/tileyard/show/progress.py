@@ -5,9 +5,10 @@ that belongs to the cases. A layout defines the lines and the view of one kind o
 """
 
 import threading
-from typing import TYPE_CHECKING, Self
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Protocol, Self
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -15,22 +16,46 @@ from tileyard.base.clock import Clock
 from tileyard.base.events import DeviceAwaited, Event, Note, RunStarted
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import clean_line
-from tileyard.verbs.test.view.progress import SuiteLayout
-from tileyard.verbs.tune.view.progress import StudyLayout
 
 if TYPE_CHECKING:
     from tileyard.show.notebook import NotebookView
 
 HOLDER_LENGTH = 160
 """Characters shown of a holder and its command."""
-Layout = StudyLayout | SuiteLayout
-"""The look of the progress of one kind of run: its ``title``, the ``end`` of an attempt, the view and its ``state``.
-
-A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``, less often in a
-long run. Both happen on events, and every ``tick_s`` if that is not 0.
-"""
 SHARE, SLOWEST_S = 4, 300.0
 """The share of a run's time after which a line is printed again, and the longest time without one."""
+
+
+class Layout(Protocol):
+    """The look of the progress of one kind of run.
+
+    A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``, less often in a
+    long run. Both happen on events, and every ``tick_s`` if that is not 0.
+    """
+
+    redraw_s: float
+    heartbeat_s: float
+    tick_s: float
+
+    def title(self, view: RunView) -> Text:
+        """The run as a whole."""
+        ...
+
+    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
+        """The end of an attempt, None if it is not shown."""
+        ...
+
+    def state(self, view: RunView, now_s: float) -> Text:
+        """The state in a line."""
+        ...
+
+    def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> RenderableType:
+        """The state as it is redrawn on a terminal."""
+        ...
+
+
+CONFIGS = "tileyard.verbs.tune.view.progress:StudyLayout"
+"""The layout of most verbs: the cases are configs."""
 
 
 class Progress:
@@ -43,7 +68,7 @@ class Progress:
         self, console: Console, layout: Layout | None = None, clock: Clock | None = None
     ) -> None:
         self._console = console
-        self._layout = layout or StudyLayout()
+        self._layout: Layout = layout or resolve_name(CONFIGS)()
         self._clock = clock or Clock()
         self._view = RunView()
         self._live: Live | NotebookView | None = None

@@ -1,4 +1,4 @@
-"""Carries out verbs for the command line: progress and Ctrl-C; and prints the result of a tuning run."""
+"""Carries out verbs for the command line: progress and Ctrl-C."""
 
 import contextlib
 import signal
@@ -12,29 +12,9 @@ from tileyard.service.client import RunClient
 from tileyard.service.verbs import ResultT, Verb
 from tileyard.show.carrying import Carry, ignore, run_shown
 from tileyard.show.console import Console, silence
-from tileyard.show.opening import load_settings, present
 from tileyard.show.progress import Layout
-from tileyard.verbs.tune.options.start import StartTable, StartTune
-from tileyard.verbs.tune.view.study import print_study
-from tileyard.verbs.tune.view.table import print_dispatch
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def run(start: StartTune, *, as_json: bool) -> int:
-    """Carry out the run, show it, and return the exit status."""
-    settings = load_settings()
-    result = carry_out(start, settings, Console(stderr=as_json))
-    present(result, as_json, print_study, settings.home)
-    return result.exit_status
-
-
-def run_table(start: StartTable, *, as_json: bool) -> int:
-    """The same for many shapes."""
-    settings = load_settings()
-    result = carry_out(start, settings, Console(stderr=as_json))
-    present(result, as_json, print_dispatch, settings.home)
-    return result.exit_status
 
 
 def carry_on(console: Console) -> Carry:

@@ -27,12 +27,10 @@ from tileyard.base.events import (
     StepEnded,
     StopReason,
     TargetsBuilt,
+    is_final,
 )
-from tileyard.base.model import WELL, Case, Outcome, Record, Trial
-from tileyard.show.words import format_share, leave_out_numbers
-from tileyard.verbs.test.result.records import is_retried
-from tileyard.verbs.test.view.words import why
-from tileyard.verbs.tune.result.records import is_final, median_ns
+from tileyard.base.model import WELL, Case, Outcome, Record, Trial, is_retried, median_ns
+from tileyard.show.words import format_share, leave_out_numbers, why
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 """Outcomes of cases that ran for their usual time. A crash or a hang predicts nothing of other cases."""

@@ -15,6 +15,8 @@ SAME_WAY = 0.05
 TIMES = {"ns": "", "CPU ns": " CPU"}
 """Units of times, and the text that follows such a time."""
 
+MESSAGE_LENGTH = 500
+
 
 def format_time(nanoseconds: float) -> str:
     """Three or four significant digits with a suitable unit: ns, us, ms or s."""
@@ -173,3 +175,34 @@ OUTCOME_STYLES: dict[Outcome, str] = {
 def outcome_style(outcome: Outcome) -> str:
     """The colour in which an outcome is shown."""
     return OUTCOME_STYLES.get(outcome, "red")
+
+
+def format_case(case: str, attempt: int) -> str:
+    """A case's name; a first attempt is not numbered."""
+    shown = clean_line(case)
+    return f"{shown}, attempt {attempt}" if attempt > 1 else shown
+
+
+class Ended(Protocol):
+    """What is known of a case that ended."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Its outcome."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """Its message."""
+        ...
+
+    @property
+    def mismatch(self) -> Mismatch | None:
+        """Its mismatch."""
+        ...
+
+
+def why(ended: Ended) -> str:
+    """One line on how a case ended, from whatever is known of it; the log has the long form."""
+    mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
+    return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)

@@ -8,6 +8,7 @@ import pytest
 import tileyard
 from tileyard.cli import entry
 from tileyard.cli.main import main
+from tileyard.show.ending import INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,8 @@ def test_a_shell_completes_commands_and_options(
 
 
 @pytest.mark.parametrize(
-    ("command", "module"), [("tune", "main"), ("lease", "lease"), ("exec", "exec")]
+    ("command", "module"),
+    [("tune", "cli.main"), ("lease", "verbs.lease.command"), ("exec", "verbs.exec.command")],
 )
 def test_an_interrupt_during_an_import_is_quiet(
     monkeypatch: pytest.MonkeyPatch, command: str, module: str
@@ -83,9 +85,9 @@ def test_an_interrupt_during_an_import_is_quiet(
             raise AttributeError if name.startswith("_") else KeyboardInterrupt
 
     monkeypatch.setattr(sys, "argv", ["tileyard", command])
-    name = f"tileyard.cli.{module}"
+    name = f"tileyard.{module}"
     monkeypatch.setitem(sys.modules, name, Interrupted(name))
     with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
         entry.run()
     assert isinstance(ended.value, SystemExit)
-    assert ended.value.code == entry.INTERRUPTED
+    assert ended.value.code == INTERRUPTED

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING
 from tileyard.base.errors import TileyardError, ToolMissingError, UsageError
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import install_extra
-from tileyard.cli.entry import INTERRUPTED, explain, say
 from tileyard.show.defaults import Setting, read_defaults
+from tileyard.show.ending import INTERRUPTED, explain, say
 from tileyard.show.guarding import escape
 from tileyard.verbs.exec.help import FORMS, OPTIONS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tileyard.base.settings import Settings
+    from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder
+    from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+    RunStudy = Callable[[Settings, StudyOrder, Callable[[AuthorRequest], AuthorReply]], Studied]
 
     from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder
     from tileyard.verbs.exec.plan.tally import Summary
@@ -73,7 +79,7 @@ class Wanted:
             raise UsageError(f"{option!r} is not an option of tileyard exec")
 
 
-def run_exec(arguments: list[str]) -> int:
+def run_exec(arguments: list[str], study: "RunStudy") -> int:
     """Carry out the command line and return the exit status; SystemExit of the script passes through."""
     try:
         wanted = Wanted(arguments, find_defaults)
@@ -107,7 +113,7 @@ def run_exec(arguments: list[str]) -> int:
             settings,
             partial(tell, wanted.tally),
             is_module=wanted.is_module,
-            helpers=Helpers(study=partial(run_study, settings), checker=checker),
+            helpers=Helpers(study=partial(study, settings), checker=checker),
         )
     except TileyardError as error:
         return say(str(error), error.exit_status)
@@ -120,16 +126,6 @@ def run_exec(arguments: list[str]) -> int:
 def find_defaults() -> "Mapping[str, Setting]":
     """The project's settings for this command. Raises UsageError."""
     return read_defaults(os.environ, Path.cwd(), {("exec",): OPTIONS}).of.get(("exec",), {})
-
-
-def run_study(
-    settings: Settings, order: "StudyOrder", answer: "Callable[[AuthorRequest], AuthorReply]"
-) -> "Studied":
-    """Like ``chain_study.run_study``, imported only for a script that has a tuner."""
-    from tileyard.api.chain_study import FOR_SCRIPTS
-    from tileyard.api.chain_study import run_study as run
-
-    return run(settings, order, answer, FOR_SCRIPTS)
 
 
 def tell_checked(checked: "SyncChecked | str") -> None:

@@ -16,7 +16,6 @@ from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import find_similar
-from tileyard.cli.entry import explain, say
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import read_devices
 from tileyard.devices.locks import prepare_directory
@@ -27,6 +26,7 @@ from tileyard.devices.wrapping import WrappedCommand
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.show.defaults import Setting, read_defaults
 from tileyard.show.durations import parse_duration_s
+from tileyard.show.ending import explain, say
 from tileyard.verbs.lease.help import OPTIONS, describe
 
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127

@@ -2,11 +2,17 @@
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.verbs.exec.command import Wanted, run_exec
+
+
+def tune_nothing(*_: object) -> NoReturn:
+    """The study of a script that has no tuner."""
+    raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ def test_without_tilelang_one_line_says_what_to_install(
     monkeypatch.delitem(sys.modules, "tileyard.frontend.tilelang", raising=False)
     monkeypatch.delitem(sys.modules, "tileyard.verbs.exec.plan.building", raising=False)
     monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
-    assert run_exec([str(script)]) == 2
+    assert run_exec([str(script)], tune_nothing) == 2
     printed = capsys.readouterr()
     hint = "pip install './tileyard[tilelang]' beside the checkout"
     assert printed.err == f"tileyard: tileyard exec needs TileLang ({hint})\n"
@@ -71,5 +77,5 @@ def test_without_tilelang_one_line_says_what_to_install(
 def test_help_needs_no_script(capsys: pytest.CaptureFixture[str]) -> None:
     """It is printed, and nothing else is done."""
     expected = 0
-    assert run_exec(["--help"]) == expected
+    assert run_exec(["--help"], tune_nothing) == expected
     assert "SCRIPT.py" in capsys.readouterr().out

@@ -7,7 +7,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-import tileyard
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import parse_kernel
 from tileyard.show.typed import AsJson, KernelName
@@ -41,6 +40,8 @@ def check(
     if json and sarif:
         raise UsageError("--json and --sarif are two documents: choose one")
     file, name = parse_kernel(kernel)
+    from importlib.metadata import version
+
     from tileyard.show.console import outliving_readers
     from tileyard.show.opening import load_settings, print_json
     from tileyard.show.words import make_visible
@@ -55,7 +56,7 @@ def check(
     if json:
         print_json(report)
     elif sarif:
-        print_json(describe_sarif(report, Path.cwd(), f"{tileyard.__version__}"))
+        print_json(describe_sarif(report, Path.cwd(), version("tileyard")))
     else:
         with outliving_readers():
             for line in describe_check(report, timelines):

@@ -30,10 +30,10 @@ def compile_configs(
 
     Exit status: 0 all that fit the device were built, 1 some were not or none fits, 2 bad usage, 130 interrupted.
     """
-    from tileyard.verbs.tune.command import kernel_session
+    from tileyard.verbs.compile.command import session
 
     file, name = parse_kernel(kernel)
     if emit is not None and json:
         raise UsageError("--emit and --json both print on standard output: choose one")
     start = start_compile(str(file), name, options)
-    return kernel_session.compile_configs(start, emit=emit, with_report=report, as_json=json)
+    return session.compile_configs(start, emit=emit, with_report=report, as_json=json)

@@ -17,7 +17,6 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record, Side
 from tileyard.base.wording import count_of
-from tileyard.cli.entry import INTERRUPTED
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.frontend.found import TILELANGS
 from tileyard.ir.nodes import Program
@@ -25,6 +24,7 @@ from tileyard.ir.text import print_program, read_program
 from tileyard.processes.limits import time_limit
 from tileyard.reduce.search import count_statements, search
 from tileyard.show.console import outliving_readers
+from tileyard.show.ending import INTERRUPTED
 from tileyard.show.opening import load_settings
 from tileyard.show.words import make_visible
 from tileyard.verbs.check.command.checking import FIRST_GUESS

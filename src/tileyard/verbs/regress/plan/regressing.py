@@ -50,6 +50,7 @@ from tileyard.verbs.regress.result.limits import require_figures, require_report
 from tileyard.verbs.regress.result.timed import Regression, TimedRow, describe_row
 from tileyard.verbs.test.plan.side_suites import find_common, open_scripts, open_suite, read_sides
 from tileyard.verbs.test.plan.source import find_targets
+from tileyard.verbs.test.result.records import count_devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +187,7 @@ async def _open_programs(
     suites = {name: read[name] if named else read[name].hold_one() for name in sides}
     common = find_common(suites)
     compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
-    devices = add_joined(named or make_slots(1), compared)
+    devices = add_joined(named or make_slots(1), count_devices(compared))
     sites = {name: suite.site for name, suite in suites.items()}
     placed = tuple(
         msgspec.structs.replace(side, python="", variables=site_variables(sites[name]))

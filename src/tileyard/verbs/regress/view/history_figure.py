@@ -9,22 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tileyard.base.errors import UsageError
+from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, TITLE, WIDTH_IN, find_unit
 from tileyard.show.words import clean_line
 from tileyard.verbs.regress.plan.history import CaseHistory, Series
 from tileyard.verbs.regress.result.timed import format_change
 from tileyard.verbs.regress.view.case_history import describe_series, format_day, format_revision
 
-DOTS_PER_IN: Final = 150
-WIDTH_IN, HEIGHT_IN = 8.0, 3.4
-"""Inches: the width of the picture, and the height of the plot of a series."""
-FONT: Final = 8
+HEIGHT_IN = 3.4
+"""The height of the plot of a series, in inches."""
 MARKED: Final = 24
 """Maximum number of runs with a name on the axis."""
-TITLE: Final = 120
 PLOTS: Final = 40
-NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-TIME, CHANGE = "#0072B2", "#D55E00"
-"""Okabe and Ito's colours, distinguishable for colour-blind readers; lines differ as well."""
 
 
 def render_history(found: CaseHistory) -> bytes:
@@ -43,12 +38,6 @@ def render_history(found: CaseHistory) -> bytes:
         warnings.simplefilter("ignore")
         figure.savefig(drawn, format="png")
     return drawn.getvalue()
-
-
-def find_unit(time_ns: float) -> tuple[str, float]:
-    """A suitable unit for a time, and its size in nanoseconds."""
-    units = reversed(NANOSECONDS.items())
-    return next((pair for pair in units if time_ns >= pair[1]), ("ns", 1.0))
 
 
 def _plot(axes: Axes, series: Series) -> None:

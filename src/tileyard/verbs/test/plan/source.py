@@ -17,9 +17,10 @@ from tileyard.base.model import (
     Outcome,
     Record,
     Trial,
+    is_retried,
 )
 from tileyard.base.parts import BuildPart
-from tileyard.verbs.test.result.records import Plan, SuiteCase, is_retried
+from tileyard.verbs.test.result.records import Plan, SuiteCase
 
 
 class Part(Record):

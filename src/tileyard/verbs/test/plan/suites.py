@@ -65,7 +65,7 @@ from tileyard.verbs.test.result.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, Wish, count_devices
 from tileyard.verbs.test.result.result import (
     Makespan,
     SuiteResult,
@@ -145,7 +145,9 @@ class _OpenSuite:
         self._outlook, devices = self._look_ahead()
         selected = self._outlook.selection.cases
         joined = () if start.pack_to else selected
-        self._devices = {target: add_joined(found, joined) for target, found in devices.items()}
+        self._devices = {
+            target: add_joined(found, count_devices(joined)) for target, found in devices.items()
+        }
         self._mask_warning = self._warn_of_mask(selected)
         self._parts = tuple(self._divide())
         self._achieved = Achieved()

@@ -6,6 +6,7 @@ absolute. The templates of steps already contain what is known when the suite is
 when a step runs (``PLACES``) remain.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from tileyard.artifacts.prerequisites import Prerequisites
 from tileyard.base.clock import LONGEST_S
 from tileyard.base.decoding import Text
-from tileyard.base.model import INFRASTRUCTURE, WELL, CommandWork, Limits, Outcome, Record, Work
+from tileyard.base.model import CommandWork, Limits, Record, Work
 from tileyard.base.quarantine import Quarantine
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
@@ -49,17 +50,6 @@ class SuiteCase(Record):
         """The id without the values of parameters."""
         variant = self.work.variant if isinstance(self.work, CommandWork) else ""
         return self.id.removesuffix(variant)
-
-
-_FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
-
-
-def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
-    """Whether a case is tried again after its attempt number ``attempt``, counted from 1.
-
-    The engine itself has tried infrastructure again, and a build would be the same.
-    """
-    return outcome not in _FINAL and attempt <= retries
 
 
 class Rule(Record):
@@ -228,3 +218,8 @@ class Plan(Record):
     guessed: int = 0
     low_s: float = 0.0
     high_s: float = 0.0
+
+
+def count_devices(cases: Sequence[SuiteCase]) -> dict[int, str]:
+    """How many devices cases need at once, each number with the first case that needs so many."""
+    return {case.work.devices: case.id for case in reversed(cases)}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tileyard.base.events import StopReason
-from tileyard.base.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial
+from tileyard.base.model import INFRASTRUCTURE, WELL, Mismatch, Outcome, Record, Trial, is_retried
 from tileyard.base.quarantine import Quarantine
-from tileyard.verbs.test.result.records import LeftOut, Plan, SuiteCase, is_retried
+from tileyard.verbs.test.result.records import LeftOut, Plan, SuiteCase
 
 
 class Attempted(Record):

@@ -8,17 +8,15 @@ from pathlib import Path
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
-from tileyard.show.words import clean_line
+from tileyard.show.words import MESSAGE_LENGTH, clean_line, why
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.markdown import render_page
 from tileyard.verbs.test.view.words import (
-    MESSAGE_LENGTH,
     Rerun,
     describe_alike,
     failed_attempts,
     group_alike,
     rerun_command,
-    why,
 )
 
 PAGE_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
-from tileyard.show.words import clean_line, format_seconds
+from tileyard.show.words import clean_line, format_seconds, why
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
     STOPS,
@@ -22,7 +22,6 @@ from tileyard.verbs.test.view.words import (
     group_alike,
     group_by_kind,
     rerun_command,
-    why,
 )
 
 ROWS = 200

@@ -10,8 +10,8 @@ from rich.text import Text
 from tileyard.base.model import Outcome, Trial
 from tileyard.base.wording import count_of
 from tileyard.show.view import DOUBT, Judged, Running, RunView
-from tileyard.show.words import clean_line, format_seconds, outcome_style
-from tileyard.verbs.test.view.words import ALIKE, Rerun, count_alike, format_case, why
+from tileyard.show.words import clean_line, format_case, format_seconds, outcome_style, why
+from tileyard.verbs.test.view.words import ALIKE, Rerun, count_alike
 
 OUTCOME_WIDTH = 14
 TAIL_ROWS = 8

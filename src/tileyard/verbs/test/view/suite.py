@@ -15,10 +15,9 @@ from rich.text import Text
 
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
-from tileyard.show.words import clean_line, format_seconds, outcome_style
+from tileyard.show.words import MESSAGE_LENGTH, clean_line, format_seconds, outcome_style, why
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
-    MESSAGE_LENGTH,
     STOPS,
     Rerun,
     ask_about_references,
@@ -33,7 +32,6 @@ from tileyard.verbs.test.view.words import (
     group_by_reason,
     log_of,
     rerun_command,
-    why,
 )
 
 PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})

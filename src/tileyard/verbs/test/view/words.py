@@ -9,11 +9,10 @@ from typing import TypeVar
 from tileyard.base.events import StopReason
 from tileyard.base.model import WELL, Outcome, Trial
 from tileyard.base.wording import count_of, describe_unrecorded
-from tileyard.show.words import ask_about_reference, clean_line, format_seconds
+from tileyard.show.words import ask_about_reference, clean_line, format_seconds, why
 from tileyard.verbs.test.result.records import Plan
 from tileyard.verbs.test.result.result import Attempted, CaseVerdict, Makespan, SuiteResult
 
-MESSAGE_LENGTH = 500
 SHORT_S = 10.0
 """Seconds; in a shorter run, starting processes takes most of the time: its makespan is not described."""
 VAGUE = 2.0
@@ -34,18 +33,6 @@ def rerun_command(*suite: str) -> Rerun:
         return shlex.join(("tileyard", "test", *suite, "--case", case))
 
     return command
-
-
-def format_case(case: str, attempt: int) -> str:
-    """A case's name; a first attempt is not numbered."""
-    shown = clean_line(case)
-    return f"{shown}, attempt {attempt}" if attempt > 1 else shown
-
-
-def why(ended: CaseVerdict | Trial) -> str:
-    """One line on how a case ended, from whatever is known of it; the log has the long form."""
-    mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
-    return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
 
 
 def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:

@@ -16,8 +16,8 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Trial
 from tileyard.base.modes import make_folder, write_file
-from tileyard.cli.entry import say
 from tileyard.devices.cpu import plain_cpu
+from tileyard.show.ending import say
 from tileyard.show.words import make_visible
 from tileyard.targets.annotated import annotate
 from tileyard.targets.base import KnowsLines

@@ -40,7 +40,7 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     3 infrastructure only, or other work disturbed the finals,
     130 interrupted.
     """
-    from tileyard.show.session import run, run_table
+    from tileyard.verbs.tune.command.session import run, run_table
 
     options = complete(TuneOptions, options)
     check_subject(options, is_named=bool(kernel))

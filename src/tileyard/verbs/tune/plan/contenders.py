@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from tileyard.base.model import Measurement, Trial
+from tileyard.base.model import Measurement, Trial, median_ns
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
 from tileyard.measure.statistics import is_clearly_above, is_clearly_slower, spread
-from tileyard.verbs.tune.result.records import median_ns
 
 MARGIN: Final = 1.05
 """A config may win if its interval begins within this factor of the end of the best config's interval, on an undisturbed device."""

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.base.events import FINALS
 from tileyard.base.model import (
     INFRASTRUCTURE,
     WELL,
@@ -21,6 +22,7 @@ from tileyard.base.model import (
     Outcome,
     Trial,
     Value,
+    median_ns,
 )
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
 from tileyard.verbs.tune.plan.contenders import (
@@ -34,7 +36,7 @@ from tileyard.verbs.tune.plan.contenders import (
 from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
 from tileyard.verbs.tune.plan.holding import Holding, find_culprit, find_disturbed_share
 from tileyard.verbs.tune.plan.silicon import Alike
-from tileyard.verbs.tune.result.records import FINALS, TuneRequest, median_ns, one_per_binary
+from tileyard.verbs.tune.result.records import TuneRequest, one_per_binary
 
 STUDY = "study"
 MOST_DISTURBED = 0.25

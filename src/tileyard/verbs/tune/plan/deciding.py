@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tileyard.artifacts.keys import canonical_json
+from tileyard.base.events import is_final, is_meeting
 from tileyard.base.model import WELL, Measurement, RunKey, Trial
 from tileyard.store.base import Store, TrialQuery
 from tileyard.verbs.tune.plan.finals import judge_finals
 from tileyard.verbs.tune.plan.holding import find_culprit, select_last
-from tileyard.verbs.tune.result.records import is_final, is_meeting
 
 MOST_KEYS: Final = 1000
 """Number of keys per query."""

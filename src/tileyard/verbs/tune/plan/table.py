@@ -12,20 +12,18 @@ from dataclasses import dataclass
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json
-from tileyard.base.events import StopReason
-from tileyard.base.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial
+from tileyard.base.events import MEETING, StopReason
+from tileyard.base.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial, median_ns
 from tileyard.verbs.tune.plan.cover import draw_curve, find_fewest
 from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.result.records import (
-    MEETING,
     CurvePoint,
     Shape,
     StudyResult,
     TableResult,
     TableRow,
     TuneRequest,
-    median_ns,
 )
 
 MEETING_ROUNDS = 60

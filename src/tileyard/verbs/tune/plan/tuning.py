@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.base.errors import UsageError
-from tileyard.base.events import Note, RunStarted
+from tileyard.base.events import Note, RunStarted, is_final
 from tileyard.base.model import Device
 from tileyard.base.wording import count_of
 from tileyard.devices.classes import find_class
@@ -24,7 +24,7 @@ from tileyard.verbs.tune.plan.finals import judge_finals
 from tileyard.verbs.tune.plan.holding import select_last
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
 from tileyard.verbs.tune.plan.study import Place, Study
-from tileyard.verbs.tune.result.records import CompileResult, StudyResult, is_final
+from tileyard.verbs.tune.result.records import CompileResult, StudyResult
 from tileyard.workers.protocol import Failed, MakeGolden
 from tileyard.workers.run_records import find_run
 

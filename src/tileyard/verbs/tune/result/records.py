@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.manifest import Build
 from tileyard.base.draws import Draw
-from tileyard.base.events import CasePlanned, StopReason
+from tileyard.base.events import StopReason
 from tileyard.base.model import (
     INFRASTRUCTURE,
     CheckPolicy,
@@ -24,24 +24,10 @@ from tileyard.base.model import (
 from tileyard.targets.reported import read_reported
 
 DEFAULT_TRIALS = 200
-FINALS = "finals"
-"""Beginning of the ids of batches of finals, after the shape if a run has several."""
-MEETING = "meeting"
-"""Beginning of the ids of later meetings, after the shape."""
 BUSY = 1.05
 """If equal things may differ by more than this factor, ties are not resolved."""
 ALL_CONFIGS = 1_000_000
 """A limit that no space reaches, which selects every point of a space."""
-
-
-def is_final(one: Trial | CasePlanned) -> bool:
-    """Whether it takes part in finals."""
-    return one.batch.rpartition("/")[2].startswith(FINALS)
-
-
-def is_meeting(one: Trial) -> bool:
-    """Whether it is of a meeting after the finals of several shapes, of a shape's best config and another one."""
-    return one.batch.rpartition("/")[2].startswith(MEETING)
 
 
 class TuneRequest(Record):
@@ -119,11 +105,6 @@ class Control(Record):
     def is_wide(self) -> bool:
         """Whether the machine was so busy that equal binaries may differ as much as configs do."""
         return self.low * BUSY < 1 or self.high > BUSY
-
-
-def median_ns(trial: Trial) -> float:
-    """The time by which trials are ordered; infinite for a trial that was not measured."""
-    return trial.measurement.median_ns if trial.measurement is not None else float("inf")
 
 
 def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:

@@ -6,16 +6,8 @@ from typing import Final, cast
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, TITLE, WIDTH_IN, find_unit
 from tileyard.show.words import clean_line, format_config
-from tileyard.verbs.regress.view.history_figure import (
-    CHANGE,
-    DOTS_PER_IN,
-    FONT,
-    TIME,
-    TITLE,
-    WIDTH_IN,
-    find_unit,
-)
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.study import rank_trials
 

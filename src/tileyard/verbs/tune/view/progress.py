@@ -7,6 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tileyard.base.events import is_final
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
 from tileyard.measure.statistics import is_clearly_slower
@@ -19,7 +20,6 @@ from tileyard.show.words import (
     format_time,
     outcome_style,
 )
-from tileyard.verbs.tune.result.records import is_final
 
 BAR_WIDTH = 24
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
-from tileyard.base.model import WELL, Outcome, Trial
+from tileyard.base.model import WELL, Outcome, Trial, median_ns
 from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.measure.statistics import is_clearly_slower
 from tileyard.show.console import MARKED, name_parameters, print_table, render
@@ -23,12 +23,7 @@ from tileyard.show.words import (
     format_time,
     outcome_style,
 )
-from tileyard.verbs.tune.result.records import (
-    CompileResult,
-    StudyResult,
-    median_ns,
-    one_per_binary,
-)
+from tileyard.verbs.tune.result.records import CompileResult, StudyResult, one_per_binary
 from tileyard.verbs.tune.view.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
 from tileyard.verbs.tune.view.words import (
     BUSY_TEXT,

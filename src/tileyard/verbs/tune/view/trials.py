@@ -10,11 +10,13 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.events import is_final
 from tileyard.base.model import Measurement, SourceLine, Trial
 from tileyard.base.wording import count_of
 from tileyard.show.console import MARKED, PLAIN, name_parameters, new_table, print_table, render
 from tileyard.show.words import (
     clean_line,
+    format_case,
     format_config,
     format_measured,
     format_rate,
@@ -26,8 +28,7 @@ from tileyard.show.words import (
 )
 from tileyard.targets.annotated import annotate
 from tileyard.targets.needs import PROGRAM_FILE
-from tileyard.verbs.test.view.words import format_case
-from tileyard.verbs.tune.result.records import StudyResult, is_final
+from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.workers.run_records import find_run
 
 TIMES_NS = ("median_ns", "low_ns", "high_ns")

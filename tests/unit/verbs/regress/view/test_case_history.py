@@ -9,7 +9,7 @@ from PIL import Image
 from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, record_runs
 
 from tileyard.cli.main import main
-from tileyard.verbs.regress.view.history_figure import CHANGE, TIME
+from tileyard.show.figure import CHANGE, TIME
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import TimingPolicy
-from tileyard.show import session
+from tileyard.verbs.tune.command import session
 from tileyard.verbs.tune.command.tune import tune
 from tileyard.verbs.tune.options.start import StartTune
 
