@@ -35,7 +35,8 @@ from tileyard.base.model import Elaborated, Outcome
 from tileyard.base.settings import read_settings
 from tileyard.engine.driver import Driver
 from tileyard.service import runs as service_runs
-from tileyard.service.bench import Bench, carry_out
+from tileyard.service.bench import Bench
+from tileyard.service.opened import carry_out
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
 from tileyard.verbs.compile.options.start import StartCompile
 from tileyard.verbs.tune.result.records import TuneRequest

@@ -1,6 +1,7 @@
 """The public functions of ``import tileyard``: thin calls into the rooms below."""
 
-from tileyard.api.kernels import compile, load  # noqa: A004 - always used as tileyard.compile
+from tileyard.api.bundles import load
+from tileyard.api.kernels import compile  # noqa: A004 - always used as tileyard.compile
 from tileyard.api.study import DispatchTable, Study, Winner
 from tileyard.api.tune import tune
 from tileyard.api.verbs import check, plan, regress, test

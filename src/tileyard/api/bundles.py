@@ -1,11 +1,13 @@
 """Loads the kernels of a bundle as functions: kernels that were built elsewhere, or that won there."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileyard.api.kernels import LoadedKernel, make_callable
+from tileyard.api.kernels import LoadedKernel, load_trial, make_callable
+from tileyard.api.running import settings_for
 from tileyard.artifacts.bundle_manifest import Expected
 from tileyard.artifacts.bundles import open_bundle, read_manifest
 from tileyard.artifacts.manifest import find_artifact
@@ -18,6 +20,7 @@ from tileyard.base.wording import name_some
 from tileyard.devices.registry import parse_device
 from tileyard.show.words import format_config
 from tileyard.store.choices import Choice
+from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.store.winners import open_winners
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
@@ -37,6 +40,10 @@ class PackedKernel:
     tensors: tuple[TensorSpec, ...]
     lines: Mapping[int, SourceLine]
     rule: Rule | None
+
+
+SUFFIX = ".tyb"
+"""The suffix of a bundle's name."""
 
 
 class LoadedBundle(Mapping[str, LoadedKernel]):
@@ -172,3 +179,31 @@ def _silicon_for(target: str, settings: Settings, device: str) -> str:
         return parse_device(name, settings).identity
     except UsageError:
         return ""
+
+
+def load(
+    trial: str | os.PathLike[str],
+    *,
+    device: str = "",
+    home: str | os.PathLike[str] | None = None,
+) -> LoadedKernel | LoadedBundle:
+    """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
+
+    ``"gemm.tyb"`` is a bundle written by ``tileyard compile -o`` or ``tileyard export --binaries``: a mapping from name to
+    kernel, which can itself be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
+    A bundle needs neither sources nor TileLang.
+
+    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
+    bundle that does not fit this host.
+    """
+    settings = settings_for(home)
+    file, _, name = os.fspath(trial).partition("::")
+    if Path(file).suffix == SUFFIX or not isinstance(trial, str):
+        bundle = load_bundle(Path(file), settings, device)
+        return bundle.find(name) if name else bundle
+    if not has_records(settings.home):
+        hint = f"home= or {ELSEWHERE}"
+        raise UsageError(f"no trial {trial}: nothing is recorded in {settings.home}", hint)
+    with open_store(settings.home) as store:
+        found = store.get_trial(trial)
+    return load_trial(found, settings, device)

@@ -1,9 +1,7 @@
-"""Compiled kernels as functions on arrays: ``compile`` and ``load``."""
+"""Compiled kernels as functions on arrays."""
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
+from typing import Any, Protocol, Unpack, overload
 
 from tileyard.api.running import (
     carry_on,
@@ -24,7 +22,6 @@ from tileyard.service.choosing import require_fit, settle_target
 from tileyard.show.options import complete, takes
 from tileyard.show.values import refuse_unused
 from tileyard.show.words import format_config
-from tileyard.store.trials import ELSEWHERE, has_records, open_store
 from tileyard.targets.arguments import guard
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
@@ -35,11 +32,6 @@ from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 
-if TYPE_CHECKING:
-    from tileyard.api.bundles import LoadedBundle
-
-SUFFIX = ".tyb"
-"""The suffix of a bundle's name."""
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
 """The options that apply to a PrimFunc."""
 
@@ -151,36 +143,6 @@ def make_builder(target: str, settings: Settings) -> LocalBuilder:
         return LocalBuilder(target, settings)
     except ToolMissingError as error:
         raise UsageError(error.message, error.hint) from None
-
-
-def load(
-    trial: str | os.PathLike[str],
-    *,
-    device: str = "",
-    home: str | os.PathLike[str] | None = None,
-) -> "LoadedKernel | LoadedBundle":
-    """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
-
-    ``"gemm.tyb"`` is a bundle written by ``tileyard compile -o`` or ``tileyard export --binaries``: a mapping from name to
-    kernel, which can itself be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
-    A bundle needs neither sources nor TileLang.
-
-    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
-    bundle that does not fit this host.
-    """
-    settings = settings_for(home)
-    file, _, name = os.fspath(trial).partition("::")
-    if Path(file).suffix == SUFFIX or not isinstance(trial, str):
-        from tileyard.api.bundles import load_bundle
-
-        bundle = load_bundle(Path(file), settings, device)
-        return bundle.find(name) if name else bundle
-    if not has_records(settings.home):
-        hint = f"home= or {ELSEWHERE}"
-        raise UsageError(f"no trial {trial}: nothing is recorded in {settings.home}", hint)
-    with open_store(settings.home) as store:
-        found = store.get_trial(trial)
-    return load_trial(found, settings, device)
 
 
 def find_built(trial: Trial, settings: Settings) -> Artifact:

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tileyard.cli.arguments import asks_for_help, has_folder
 from tileyard.show.ending import INTERRUPTED, say
 from tileyard.show.guarding import guarded
 
@@ -58,17 +59,3 @@ def open_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
-
-
-def has_folder() -> bool:
-    """Whether there is a working directory, which every command reads."""
-    try:
-        return bool(os.getcwd())  # noqa: PTH109 - pathlib costs a lease 5 ms
-    except OSError:
-        return False
-
-
-def asks_for_help(arguments: list[str]) -> bool:
-    """Whether help is requested among the options of a command, before a user's own command or script."""
-    ours = arguments[:2] if arguments[:1] == ["exec"] else arguments
-    return "--help" in (ours[: ours.index("--")] if "--" in ours else ours)

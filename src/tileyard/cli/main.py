@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 import tileyard
 from tileyard.base.errors import NoEffectError, TileyardError, UsageError
-from tileyard.cli.entry import asks_for_help, has_folder
+from tileyard.cli.arguments import asks_for_help, has_folder
 from tileyard.show.defaults import Defaults, Verbs, read_defaults
 from tileyard.show.ending import INTERRUPTED, explain, say
 from tileyard.show.typed import list_options, typed

@@ -6,21 +6,20 @@ a GPU in use is read by the runner that holds it, which is ended as any other th
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tileyard.base.model import Device, Record
+from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices.base import DeviceClass, Found
+from tileyard.devices.gpus import Gpu, GpuList, nvml_command
 from tileyard.devices.names import device_lock
 
 PROBE_LIMIT_S = 60.0
 """Seconds; creating the first context takes several on a host with many cards."""
 DRIVER_SIGNS = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
-PROGRAM = "tileyard.devices.nvml"
 MASK = "CUDA_VISIBLE_DEVICES"
 REASONS = {
     0x4: "power cap",
@@ -34,39 +33,6 @@ REASONS = {
 """Bits of NVML's reasons for reduced clocks; without those for idle GPUs and for lower settings."""
 ABNORMAL = frozenset(REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80))
 """Reasons that do not occur on a healthy device; many kernels reach the power cap."""
-
-
-class Gpu(Record):
-    """One GPU, or one MIG slice of it, as NVML reports it. Unknown values are empty or 0.
-
-    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for a whole GPU. ``cuda``
-    is the highest CUDA version that the driver supports. ``uuid`` is the slice's own if there is one. Clocks are those
-    that applications are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
-    """
-
-    index: int
-    uuid: str
-    product: str
-    slice: int = -1
-    pci_device: int = 0
-    driver: str = ""
-    cuda: tuple[int, int] = (0, 0)
-    capability: tuple[int, int] = (0, 0)
-    memory_bytes: int = 0
-    graphics_mhz: int = 0
-    memory_mhz: int = 0
-    max_graphics_mhz: int = 0
-    power_limit_w: int = 0
-    ecc: bool | None = None
-    persistent: bool | None = None
-    busy_percent: int | None = None
-
-
-class GpuList(Record):
-    """Every GPU, or why they could not be listed."""
-
-    gpus: tuple[Gpu, ...] = ()
-    failure: str = ""
 
 
 def has_driver(root: Path = Path("/")) -> bool:
@@ -116,11 +82,6 @@ def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu
             break
         left += [gpu for gpu in found if gpu not in left]
     return tuple(gpu for gpu in gpus if gpu in left)
-
-
-def nvml_command(*arguments: str) -> tuple[str, ...]:
-    """The command line of the program that asks NVML."""
-    return (sys.executable, "-P", "-m", PROGRAM, *arguments)
 
 
 def make_gpu(gpu: Gpu, lock_dir: Path) -> Device:

@@ -27,7 +27,7 @@ import msgspec
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import Device, Record
-from tileyard.devices.cuda import GpuList, nvml_command
+from tileyard.devices.gpus import GpuList, nvml_command
 from tileyard.devices.locks import explaining, prepare_locks
 from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import try_hold

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tileyard.base.wording import install_extra
-from tileyard.devices.cuda import Gpu, GpuList
+from tileyard.devices.gpus import Gpu, GpuList
 from tileyard.processes.keeper.watching import CANNOT_TELL
 from tileyard.processes.wire import Channel
 

@@ -46,7 +46,8 @@ from tileyard.pytest_plugin.records import (
     StepResult,
 )
 from tileyard.pytest_plugin.tilelang_jit import Reading
-from tileyard.service.bench import Bench, carry_out
+from tileyard.service.bench import Bench
+from tileyard.service.opened import carry_out
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import Verb
 from tileyard.targets.registry import make_target

@@ -5,21 +5,19 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
-from tileyard.base.errors import blame_host
 from tileyard.base.model import Device, Side
 from tileyard.base.settings import Settings
 from tileyard.engine.author_lanes import AuthorLanes, Lanes
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
-from tileyard.engine.compilers import CompilePool, choose_cores
+from tileyard.engine.compilers import CompilePool
 from tileyard.engine.remembered import RememberedAuthor
 from tileyard.service.conversation import Client, ClientAuthor
-from tileyard.service.verbs import KernelVerb, ResultT, Verb
 from tileyard.targets.registry import BUILT_IN, make_target
 
 if TYPE_CHECKING:
@@ -89,15 +87,12 @@ class Bench:
         self._stack.push_async_callback(authors.close)
         return authors
 
-    async def begin(
-        self, start: KernelVerb[Any], authors: Authors, devices: Sequence[Device] = ()
-    ) -> None:
+    async def begin(self, authors: Authors, file: str, target: str, compilers: CompilePool) -> None:
         """Start the author of the file, and the compile worker that describes the target, without waiting for their imports."""
-        await authors.begin("", start.file)
-        cores = choose_cores(self.settings, devices, start.compile_workers)
-        self.compilers = CompilePool(self.settings, authors.sides, cores, start.group_size)
-        self._stack.push_async_callback(self.compilers.close)
-        await self.compilers.begin(("", start.target))
+        await authors.begin("", file)
+        self.compilers = compilers
+        self._stack.push_async_callback(compilers.close)
+        await compilers.begin(("", target))
 
     def _make_author(
         self, cores: tuple[int, ...], lanes: Lanes, side: Side, file: str, *, recall: bool
@@ -119,23 +114,3 @@ class Bench:
     async def close(self) -> None:
         """Close everything that was opened."""
         await self._stack.aclose()
-
-
-async def carry_out(verb: Verb[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
-    """Open a verb, carry out its plan, and return its result: see ``runs.drive``.
-
-    Raises TileyardError if the request is invalid.
-    """
-    if verb.golden_threads:
-        bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
-    if verb.python_limit_s:
-        bench.settings = msgspec.structs.replace(bench.settings, python_limit_s=verb.python_limit_s)
-    try:
-        plan = await verb.settle(bench.settings).open(bench)
-        from tileyard.service.runs import drive
-
-        return await drive(plan, bench, stopping)
-    except OSError as error:
-        raise (blame_host(error, bench.settings.home) or error) from error
-    finally:
-        await bench.close()

@@ -26,9 +26,9 @@ from tileyard.service.messages import (
     Heard,
     Question,
     Refused,
-    Start,
     Stop,
 )
+from tileyard.service.opened import pack
 from tileyard.service.verbs import ResultT, Verb
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
@@ -68,7 +68,7 @@ class RunClient(Generic[ResultT]):
         with start_engine_process(argv, env) as engine, contextlib.ExitStack() as ending:
             self._engine = engine
             ending.callback(self._forget)  # its channel's numbers may soon be reused
-            engine.channel.send(Start.of(self._verb))
+            engine.channel.send(pack(self._verb))
             for stop in self._stops:
                 engine.channel.send(stop)
             while True:

@@ -18,9 +18,10 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.settings import read_settings
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
-from tileyard.service.bench import Bench, carry_out
+from tileyard.service.bench import Bench
 from tileyard.service.conversation import Conversation
 from tileyard.service.messages import Ended, Heard, Refused, Stop
+from tileyard.service.opened import carry_out, unpack
 
 
 async def serve() -> None:
@@ -30,7 +31,7 @@ async def serve() -> None:
     if start is None:
         return
     stopping = asyncio.Event()
-    verb = start.read()
+    verb = unpack(start)
     bench = Bench(read_settings(os.environ, Path.cwd()), conversation)
     work = asyncio.create_task(carry_out(verb, bench, stopping))
 

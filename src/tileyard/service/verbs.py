@@ -11,7 +11,11 @@ import msgspec
 from tileyard.base.model import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tileyard.base.model import Device
     from tileyard.base.settings import Settings
+    from tileyard.engine.authors import Authors
     from tileyard.service.bench import Bench
     from tileyard.service.runs import Plan
 
@@ -67,3 +71,13 @@ class KernelVerb(Verb[ResultT], kw_only=True):
     reuse: bool = True
     compile_workers: int | None = None
     group_size: int | None = None
+
+    async def begin(
+        self, bench: "Bench", authors: "Authors", devices: "Sequence[Device]" = ()
+    ) -> None:
+        """Start the processes that it needs first: see ``Bench.begin``."""
+        from tileyard.engine.compilers import CompilePool, choose_cores
+
+        cores = choose_cores(bench.settings, devices, self.compile_workers)
+        pool = CompilePool(bench.settings, authors.sides, cores, self.group_size)
+        await bench.begin(authors, self.file, self.target, pool)

@@ -5,12 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.devices.cuda import (
-    Gpu,
-    filter_visible,
-    has_driver,
-    make_gpu,
-)
+from tileyard.devices.cuda import filter_visible, has_driver, make_gpu
+from tileyard.devices.gpus import Gpu
 
 LOCKS = Path("/locks")
 H200 = Gpu(

@@ -9,7 +9,7 @@ from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices import cuda
 from tileyard.devices.cpu import core_locks, format_cores
-from tileyard.devices.cuda import Gpu, GpuList
+from tileyard.devices.gpus import Gpu, GpuList
 from tileyard.devices.nvml import NO_LIBRARY
 from tileyard.devices.registry import find_devices, parse_device, resolve_devices
 from tileyard.service.choosing import choose_devices

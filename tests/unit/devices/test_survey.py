@@ -7,7 +7,8 @@ import pytest
 
 from tileyard.base.settings import Settings
 from tileyard.devices import cuda
-from tileyard.devices.cuda import Gpu, GpuList, make_gpu
+from tileyard.devices.cuda import make_gpu
+from tileyard.devices.gpus import Gpu, GpuList
 from tileyard.devices.health import quarantine_device
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import Holder, Occupancy, try_hold

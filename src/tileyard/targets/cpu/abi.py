@@ -8,7 +8,6 @@ from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BindError, DamagedError
 from tileyard.base.model import Record
 from tileyard.ir.nodes import Program
-from tileyard.targets.cpu.emit.context import Fault
 from tileyard.targets.cpu.machine import missing_features
 
 ABI_VERSION = 5
@@ -17,6 +16,18 @@ KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
 HEADER_FILE = "tile.h"
 RUNTIME_FILE = "runtime.so"
+
+
+class Fault(Record):
+    """A way in which a kernel itself can fail, and the number of the failing statement.
+
+    ``value`` is the expression, in the Program's words, whose value was wrong; empty if no single
+    value was.
+    """
+
+    message: str
+    statement: int
+    value: str = ""
 
 
 class Details(Record):

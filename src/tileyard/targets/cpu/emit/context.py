@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tileyard.base.model import Record
 from tileyard.ir.nodes import Buffer, Const, Expr, Program, Scalar, Var
 from tileyard.ir.ranges import Interval, Ranges
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_expr
 from tileyard.ir.walk import walk
+from tileyard.targets.cpu.abi import Fault
 from tileyard.targets.cpu.emit.plan import Plan
 from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
@@ -142,18 +142,6 @@ def _names_of(program: Program) -> Iterator[str]:
 
 
 # ---- state ----------------------------------------------------------------------------------------
-
-
-class Fault(Record):
-    """A way in which a kernel itself can fail, and the number of the failing statement.
-
-    ``value`` is the expression, in the Program's words, whose value was wrong; empty if no single
-    value was.
-    """
-
-    message: str
-    statement: int
-    value: str = ""
 
 
 Bound = tuple[Expr, Expr]

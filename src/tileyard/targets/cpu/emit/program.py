@@ -12,8 +12,8 @@ from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, buffer_effects, number_statements
-from tileyard.targets.cpu.abi import Details
-from tileyard.targets.cpu.emit.context import Context, Fault, Names, Writer
+from tileyard.targets.cpu.abi import Details, Fault
+from tileyard.targets.cpu.emit.context import Context, Names, Writer
 from tileyard.targets.cpu.emit.copies import lazy_tiles
 from tileyard.targets.cpu.emit.exprs import index, index_term
 from tileyard.targets.cpu.emit.parts import touched

@@ -15,7 +15,7 @@ async def open_compile(start: StartCompile, bench: Bench) -> "Plan[CompileResult
     """The builds of a kernel's configs."""
     sides = (Side(pass_options=start.pass_options, pipeline=start.pipeline),)
     authors = bench.make_authors(sides=sides, recall=start.reuse)
-    await bench.begin(start, authors)
+    await start.begin(bench, authors)
     await bench.check_tools(start.target)
     from tileyard.verbs.compile.plan.compiling import open_compiling
 

@@ -19,7 +19,7 @@ async def open_tune(start: StartTune, bench: Bench) -> "Plan[StudyResult]":
         return await open_packed_study(start, bench)
     devices = choose_devices(start.devices, start.target, bench.settings)
     authors = bench.make_authors(devices=devices, recall=start.reuse)
-    await bench.begin(start, authors, devices)
+    await start.begin(bench, authors, devices)
     # Half a second of imports, made while these processes are making their own.
     from tileyard.verbs.tune.plan.tuning import open_study
 
@@ -30,7 +30,7 @@ async def open_tables(start: StartTable, bench: Bench) -> "Plan[TableResult]":
     """A study for each shape."""
     devices = choose_devices(start.tune.devices, start.tune.target, bench.settings)
     authors = bench.make_authors(devices=devices, recall=start.tune.reuse)
-    await bench.begin(start.tune, authors, devices)
+    await start.tune.begin(bench, authors, devices)
     # As above, and half a second of SciPy's.
     from tileyard.verbs.tune.plan.tables import open_table
 

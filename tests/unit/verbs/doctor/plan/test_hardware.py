@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tileyard.base.settings import Settings
-from tileyard.devices.cuda import Gpu, GpuList
+from tileyard.devices.gpus import Gpu, GpuList
 from tileyard.devices.health import quarantine_device, read_health
 from tileyard.devices.locks import prepare_directory
 from tileyard.devices.occupancy import try_hold

@@ -8,7 +8,8 @@ import pytest
 
 from tileyard.base.events import CaseEnded, Event
 from tileyard.base.settings import Settings
-from tileyard.service.bench import Bench, carry_out
+from tileyard.service.bench import Bench
+from tileyard.service.opened import carry_out
 from tileyard.targets.command.step_site import VARIABLE
 from tileyard.verbs.test.options.start import StartTest
 from tileyard.verbs.test.result.records import Wish

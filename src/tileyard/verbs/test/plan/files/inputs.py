@@ -1,21 +1,15 @@
 """Files that steps name: a pattern that matches none is refused, and the message suggests the nearest files."""
 
-import itertools
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tileyard.base.places import KeyPath, Place
-from tileyard.base.wording import find_similar, name_some
+from tileyard.verbs.test.plan.files.nearest import name_nearest
 from tileyard.workers.file_digests import find_files
 
 if TYPE_CHECKING:
     from tileyard.verbs.test.plan.files.steps import Text
-
-FOLDERS = 20
-"""Folders whose files are compared with a name that is not there."""
-_SIGN = re.compile(r"[*?[]")
 
 
 class InputFiles:
@@ -61,21 +55,3 @@ class InputFiles:
 def refuse_idle_pattern(pattern: str, place: Place) -> NoReturn:
     """Raise UsageError for an absolute path or glob that matches no file."""
     place.fail(f"{pattern} matches no file", name_nearest(Path(pattern)))
-
-
-def name_nearest(path: Path) -> str:
-    """A hint for an absolute path or glob that names nothing: the name most like the missing one, or some that are there."""
-    above = next(one for one in path.parents if any(True for _ in _find(one)))
-    wanted = path.parts[len(above.parts)]
-    folders = [one for one in itertools.islice(_find(above), FOLDERS) if one.is_dir()]
-    names = sorted({one.name for folder in folders for one in folder.iterdir()})
-    if near := find_similar(wanted, names):
-        return f"did you mean {near!r}?"
-    return f"{above} contains {name_some(names)}" if names else ""
-
-
-def _find(pattern: Path) -> Iterator[Path]:
-    if not _SIGN.search(str(pattern)):
-        return iter([pattern] if pattern.exists() else [])
-    base = Path(pattern.anchor)
-    return base.glob(str(pattern.relative_to(base)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from tileyard.base.errors import UsageError
 from tileyard.base.places import Place
 from tileyard.processes import answers
-from tileyard.verbs.test.plan.files.inputs import name_nearest
+from tileyard.verbs.test.plan.files.nearest import name_nearest
 
 _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 

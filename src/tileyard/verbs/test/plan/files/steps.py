@@ -22,7 +22,7 @@ from tileyard.base.parts import BuildPart, GoldenPart
 from tileyard.base.places import Place, Table
 from tileyard.base.strict import decode
 from tileyard.processes.answers import VARIABLE
-from tileyard.verbs.test.plan.files.inputs import name_nearest
+from tileyard.verbs.test.plan.files.nearest import name_nearest
 from tileyard.verbs.test.plan.files.tables import (
     BuildTable,
     GoldenTable,

@@ -1,0 +1,45 @@
+"""What NVML reports of GPUs, and the program that asks it. Light to import."""
+
+import sys
+
+from tileyard.base.model import Record
+
+PROGRAM = "tileyard.devices.nvml"
+
+
+class Gpu(Record):
+    """One GPU, or one MIG slice of it, as NVML reports it. Unknown values are empty or 0.
+
+    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for a whole GPU. ``cuda``
+    is the highest CUDA version that the driver supports. ``uuid`` is the slice's own if there is one. Clocks are those
+    that applications are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
+    """
+
+    index: int
+    uuid: str
+    product: str
+    slice: int = -1
+    pci_device: int = 0
+    driver: str = ""
+    cuda: tuple[int, int] = (0, 0)
+    capability: tuple[int, int] = (0, 0)
+    memory_bytes: int = 0
+    graphics_mhz: int = 0
+    memory_mhz: int = 0
+    max_graphics_mhz: int = 0
+    power_limit_w: int = 0
+    ecc: bool | None = None
+    persistent: bool | None = None
+    busy_percent: int | None = None
+
+
+class GpuList(Record):
+    """Every GPU, or why they could not be listed."""
+
+    gpus: tuple[Gpu, ...] = ()
+    failure: str = ""
+
+
+def nvml_command(*arguments: str) -> tuple[str, ...]:
+    """The command line of the program that asks NVML."""
+    return (sys.executable, "-P", "-m", PROGRAM, *arguments)
