@@ -5,7 +5,7 @@ in the manifest's order, followed by the SHA-256 of everything before (in a fram
 ``tar --zstd -tf`` lists it. Every header follows from the manifest, so the reader does not interpret
 the bytes but compares them with the expected ones; nothing in the file can name a place to
 write to. Equal contents give equal bytes with the same compressor. Unpacked content is verified in a
-private folder before any of it is published. One module because all of it keeps a hostile file harmless.
+private folder before any of it is published.
 """
 
 import contextlib

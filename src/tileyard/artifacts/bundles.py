@@ -3,8 +3,7 @@
 A bundle contains blobs, trees and records of an object store, and a case list. Opening one checks that
 it is the requested one and fits this host, unpacks it into a private folder, verifies every digest,
 and only then publishes, records last. A bundle is trusted as much as its author: digests
-protect from damage, not from a malicious maker whose programs are then run. One module because what is
-packed is what is opened: contents, records and needs.
+protect from damage, not from a malicious maker whose programs are then run.
 """
 
 import contextlib

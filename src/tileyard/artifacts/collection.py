@@ -1,8 +1,4 @@
-"""Collects garbage: removes what was not used for long, and never what is in use.
-
-One module because the survey lists what can be removed: everything that can be made again, with its size and
-the time of its last use.
-"""
+"""Collects garbage: removes what was not used for long, and never what is in use."""
 
 import contextlib
 import errno

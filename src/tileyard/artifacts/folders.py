@@ -1,7 +1,4 @@
-"""Defines the listing of a tree and its legal names and links, and reads folders on disk as listings.
-
-One module because a folder is read as a listing, compared with one and made again from one.
-"""
+"""Defines the listing of a tree and its legal names and links, and reads folders on disk as listings."""
 
 import os
 import stat

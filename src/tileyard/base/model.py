@@ -1,7 +1,4 @@
-"""The records that all rooms share. Plain data: compared by value, sent as msgpack.
-
-One module because these are the words of the project, and a vocabulary belongs in one place.
-"""
+"""The records that all rooms share. Plain data: compared by value, sent as msgpack."""
 
 import enum
 from typing import ClassVar, Literal, NewType, dataclass_transform

@@ -6,8 +6,6 @@ that only a driver answers, which GPUs there are, is asked in the same way.
 Several users share the directory, and none can remove another's files. So everyone only adds: a
 statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
 names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
-
-One module because a probe, its result and the consequences are one matter.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Carries out the commands of the state. The only part of the engine with tasks and processes.
-
-One module because each command is carried out beside the fact that it leads to.
-"""
+"""Carries out the commands of the state. The only part of the engine with tasks and processes."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""Keeps what is learnt of each case of a run, and ends each one with a trial.
-
-One module because every way in which a case can end makes the same record.
-"""
+"""Keeps what is learnt of each case of a run, and ends each one with a trial."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Carries out what a case needs before it gets a device: elaboration, inputs, reference, build.
-
-One module because each step continues with what the previous one has learnt.
-"""
+"""Carries out what a case needs before it gets a device: elaboration, inputs, reference, build."""
 
 import asyncio
 import contextlib

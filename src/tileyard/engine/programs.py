@@ -1,7 +1,4 @@
-"""Answers for cases of programs: no user code is imported, and the step host runs everything that needs no device.
-
-One module because the steps of a case share its folder, its log and its keys.
-"""
+"""Answers for cases of programs: no user code is imported, and the step host runs everything that needs no device."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,6 @@
 """Runs cases on the devices of this host: a runner for each, warm for as long as its lease is held.
 
 Whatever happens inside a runner becomes an outcome of exactly one case: the one it had turned to.
-
-One module because starting a runner, following it and ending it are about the same process.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
 
 A device is asked for only when a batch is ready, and the first one that comes gets it. The state of the
-cases is in ``cases``, of the devices in ``lending``, of the cores in ``cores``. One module because the
-rules that look at all of them must each be read beside the others.
+cases is in ``cases``, of the devices in ``lending``, of the cores in ``cores``.
 """
 
 from dataclasses import dataclass, field

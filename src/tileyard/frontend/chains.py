@@ -1,7 +1,4 @@
-"""Reads TileLang's ``AutoTuner`` objects as Tileyard kernels, however they were built.
-
-One module because configs, inputs and outputs are all read off one such object, and compared with one kernel.
-"""
+"""Reads TileLang's ``AutoTuner`` objects as Tileyard kernels, however they were built."""
 
 import inspect
 import itertools

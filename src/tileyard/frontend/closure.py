@@ -6,8 +6,6 @@ by name and version; the user's own modules by their source. Comments, formattin
 paths and line numbers do not count. What happens outside the process (files, clocks, random
 numbers) is not seen; a function that names ``open`` or evaluates text has no identity. Files that are read in
 other ways are noted when it runs (``frontend/reads.py``).
-
-One module because the rules for every kind of object make one table, which is read as a whole.
 """
 
 import builtins

@@ -3,8 +3,6 @@
 A GPU computes some number from it, which the kernel writes beyond an array's edge, or under a condition that does not hold
 there. So a divisor of 0 becomes 1 if the result certainly reaches no array. Any other 0 is the kernel's fault.
 A value stored directly into an array is not computed beyond its edge.
-
-One module because the conditions are those of the statements that are followed.
 """
 
 from collections import defaultdict

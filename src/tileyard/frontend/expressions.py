@@ -1,8 +1,4 @@
-"""Lowers TIR expressions, with regions and pointers, to those of the tile IR.
-
-One module because expressions are parts of regions, and elements of buffers are expressions, as are functions of
-TileLang that consist of several operations or state their rounding.
-"""
+"""Lowers TIR expressions, with regions and pointers, to those of the tile IR."""
 
 import math
 from collections.abc import Callable, Sequence

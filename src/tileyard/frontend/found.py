@@ -1,7 +1,4 @@
-"""A user's kernel, in one view for all styles: its parameters, space, elaboration, and the lowering of a config.
-
-One module because lowering needs everything known about the kernel, its arguments and its config.
-"""
+"""A user's kernel, in one view for all styles: its parameters, space, elaboration, and the lowering of a config."""
 
 import itertools
 import sys

@@ -3,8 +3,6 @@
 That is one of the orders that a GPU may take, and not a later one than its synchronization requires: all threads
 complete a statement before any of them begins the next one. Statements in
 which no thread sees the effects of another are done together, thread by thread.
-
-One module because loops over threads, conditions on them and folds over them need the same places.
 """
 
 from collections.abc import Callable, Sequence

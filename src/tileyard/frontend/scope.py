@@ -1,7 +1,4 @@
-"""The names of TIR's variables and buffers in the Program, and their lines in the user's file.
-
-One module because all of it is known by the identity of TVM's objects, and refusals need all of it.
-"""
+"""The names of TIR's variables and buffers in the Program, and their lines in the user's file."""
 
 import keyword
 import linecache

@@ -1,7 +1,4 @@
-"""Lowers the statements of a TileLang kernel's body, and notes the line of each.
-
-One module because there is one rule for each class of TIR statement, and they call each other.
-"""
+"""Lowers the statements of a TileLang kernel's body, and notes the line of each."""
 
 from typing import Any
 

@@ -3,8 +3,6 @@
 Conditions on the thread's index are decided thread by thread. Roles are parts of a block's threads that do
 different things, and wait for each other at barriers. If no thread waits, the order in which
 they run makes no difference: each branch is done once, at its place.
-
-One module because what a branch decides and which threads wait together define a role.
 """
 
 import itertools

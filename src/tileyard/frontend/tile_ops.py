@@ -2,8 +2,6 @@
 
 Copy, fill, gemm and reduce have their own statements; ``nests.py`` turns the other tile operations into loops. Copies
 by ``cp.async`` and TMA and products by ``wgmma`` are issued.
-
-One module because all of them are found by name in one table.
 """
 
 import math

@@ -3,8 +3,6 @@ that travels: its Program, or its TIR and why it has no Program.
 
 A target that takes TIR directly builds what the tile IR does not cover. Inputs and outputs must still
 be known: then there is a Program with parameters and without a body.
-
-One module because both kinds of Programs have the same parameters.
 """
 
 from collections.abc import Sequence

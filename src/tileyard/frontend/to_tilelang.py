@@ -1,8 +1,6 @@
 """Writes a Program as the source of a TileLang kernel, with its copies, barriers, roles, versions and layouts as they are.
 
 Reading it back gives the same Program (``written_again.py`` checks). What TileLang cannot express is refused by name.
-
-One module because one statement of TileLang's is often several of ours, and all of them look at those that follow.
 """
 
 from collections.abc import Mapping

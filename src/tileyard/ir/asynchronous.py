@@ -3,8 +3,7 @@
 ``interpret.py`` is one extreme, in which an operation is over when it is issued; ``hazards.py`` is the other, in which it takes
 effect as late as possible.
 
-The model is PTX's (docs/design/async.md); all threads of a role act as one. One module because waits, barriers and the
-operations that they cover share what each role knows.
+The model is PTX's (docs/design/async.md); all threads of a role act as one.
 """
 
 import math

@@ -2,8 +2,7 @@
 
 Each access is noted with what its role knows at that time (``clocks.py``). Two accesses to an element, at least one of them a
 write, that do not know of each other are a Hazard, and so is a wait that nothing ends. A run without hazards has the same
-result whenever its operations take effect and in whatever order roles go on. One module because a hazard is what the run knows
-where two accesses meet.
+result whenever its operations take effect and in whatever order roles go on.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

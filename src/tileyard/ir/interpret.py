@@ -1,8 +1,6 @@
 """Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
 
 Scalar operations and conversions are defined in ``meanings.py``, tile operations in ``tiles.py``. Blocks run one after the other, loops in order.
-
-One module because every statement has its meaning here.
 """
 
 import sys

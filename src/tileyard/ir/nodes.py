@@ -1,7 +1,5 @@
 """The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour.
 
-One module because readers and writers of Programs need all of it in view.
-
 A Program is one kernel at tile level: a grid of blocks that all run the same body over tile-local
 buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` defines what is legal,
 ``interpret.py`` defines its meaning.

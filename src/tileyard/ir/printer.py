@@ -1,7 +1,4 @@
-"""Prints Programs in the language that ``text.py`` describes.
-
-One module because what a statement declares is what the expressions after it need not state.
-"""
+"""Prints Programs in the language that ``text.py`` describes."""
 
 import json
 import math

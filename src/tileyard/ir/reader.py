@@ -1,7 +1,4 @@
-"""Reads Programs from the language that ``text.py`` describes.
-
-One module because every statement has its spelling here.
-"""
+"""Reads Programs from the language that ``text.py`` describes."""
 
 import ast
 from collections.abc import Sequence

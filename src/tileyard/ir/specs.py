@@ -1,7 +1,4 @@
-"""The numbers of a Program: evaluates expressions to NumPy scalars, binds dimensions, describes arrays, counts work.
-
-One module because all of it evaluates expressions over the numbers of dimensions.
-"""
+"""The numbers of a Program: evaluates expressions to NumPy scalars, binds dimensions, describes arrays, counts work."""
 
 import itertools
 import math

@@ -1,7 +1,4 @@
-"""The verifier's rules for expressions, regions and single statements.
-
-One module because each rule needs the declarations at its statement, and reports which rule is broken.
-"""
+"""The verifier's rules for expressions, regions and single statements."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Loops shared by a producer and a consumer: their parts, the barriers between the two, and the statements of each.
-
-One module because both sides have to agree on every wait and every arrival.
-"""
+"""Loops shared by a producer and a consumer: their parts, the barriers between the two, and the statements of each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

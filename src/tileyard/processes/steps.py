@@ -2,8 +2,6 @@
 
 For a process that runs many programs side by side. Each has a keeper of its own (``step_keepers``), which sees
 all its descendants; the limit is kept here.
-
-One module because the loop that waits for a program's end also reads, stores and shows its output.
 """
 
 import contextlib

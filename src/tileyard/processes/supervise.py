@@ -2,8 +2,6 @@
 
 Once ``ended`` has answered, the worker has left no process, descriptor or task behind. Nothing runs in
 the background: the loop calls back when the keeper has something to report.
-
-One module because a worker is its keeper and its channel, and neither is used without the other.
 """
 
 import asyncio

@@ -4,8 +4,6 @@ It looks for calls of ``tileyard.compile`` and of TileLang's own, ``tilelang.com
 decorated with ``@tilelang.jit``. Their arguments are evaluated if they depend only on the module, the
 test's parameters and plain assignments before; so is everything on the way there, such as a helper that
 the test calls. Calls that depend on more are not found, and compile while the test runs.
-
-One module because what is found is elaborated, or compiled by TileLang, as it is found.
 """
 
 import ast

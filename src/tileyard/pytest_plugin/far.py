@@ -2,8 +2,6 @@
 
 It is a copy of the one that has imported the tests, and does one part after another, so that a device is started once.
 If it dies or runs past a limit, the part that it was doing has failed, and a new copy continues with the next.
-
-One module because calls and whole tests are two kinds of work for the same process.
 """
 
 import contextlib

@@ -2,9 +2,6 @@
 
 ``lanes`` makes and ends copies. A copy reports through a pipe; a crash or a hang leaves its location in
 ``log``. A process that is copied must have no threads that hold anything.
-
-One module because both ends of a copy, what it may not inherit and where it leaves its last words are
-one agreement.
 """
 
 import faulthandler

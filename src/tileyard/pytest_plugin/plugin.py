@@ -1,7 +1,4 @@
-"""Takes a pytest run over once ``--tileyard`` is given: alone, or as a part of pytest-xdist's.
-
-One module because a run alone, pytest-xdist's controller and its workers carry out the same steps.
-"""
+"""Takes a pytest run over once ``--tileyard`` is given: alone, or as a part of pytest-xdist's."""
 
 import fcntl
 import os

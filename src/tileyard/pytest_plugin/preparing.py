@@ -2,8 +2,6 @@
 
 Kernels are the cases of a verb, built as by ``tileyard compile``. They live in this process, so it is author and engine: they
 are elaborated in copies of it, and its event loop drives the run. Under pytest-xdist its processes share the steps.
-
-One module because each part is one stage of the way from a step to its result.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Records the results of a run: trials, the ledger of devices, a summary, and a correct exit code.
 
-Also the results of earlier runs, for the order of this one. One module because all of it reads or
-writes the same facts of tests.
+Also the results of earlier runs, for the order of this one.
 """
 
 import signal

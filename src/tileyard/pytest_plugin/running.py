@@ -1,8 +1,4 @@
-"""Runs tests in processes of their own: starts one, receives its messages, turns its end into reports.
-
-One module because the process of a test, which runs pytest's protocol, and the one that waits for it
-are two ends of one conversation.
-"""
+"""Runs tests in processes of their own: starts one, receives its messages, turns its end into reports."""
 
 import pickle
 import time

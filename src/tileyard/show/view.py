@@ -1,8 +1,7 @@
 """The state of a run: one fold of its events, which every report on a run in progress reads.
 
 The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock that never goes back. Of ended cases
-it keeps counts, and the names and messages of those that failed; the rest of its size is that of the work in progress. One module because what
-is derived follows from what the fold keeps. Events of a case that was never planned change nothing, except its end.
+it keeps counts, and the names and messages of those that failed; the rest of its size is that of the work in progress. Events of a case that was never planned change nothing, except its end.
 """
 
 from collections import Counter

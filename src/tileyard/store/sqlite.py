@@ -1,7 +1,4 @@
-"""Contains the part of the store that is specific to SQLite: opening its file, fast queries, and migration.
-
-One module because another database would be one more module.
-"""
+"""Contains the part of the store that is specific to SQLite: opening its file, fast queries, and migration."""
 
 import fcntl
 import os

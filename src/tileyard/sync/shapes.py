@@ -3,7 +3,6 @@
 The effect of a kernel's sizes is found by trying: ``measure`` returns what the kernel is at some values. A *driver* is a
 size, or several that only change together, on which trip counts or the grid depend. A size that changes tiles instead is
 a parameter of the kernel and keeps its value. This module handles plain values only.
-One module because every step of a plan measures the kernel again.
 """
 
 import sys

@@ -2,8 +2,6 @@
 
 Indices are kept in range by ``%``, divisors and shift counts are constants, loops are short, and
 every tile is filled before it is read, so that each Program can be interpreted, built and compared.
-
-One module because statements are drawn with the expressions in them.
 """
 
 import math

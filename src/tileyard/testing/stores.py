@@ -1,7 +1,4 @@
-"""The contract of stores: a store returns each trial complete, once, and by each of its keys.
-
-One module because it is one contract. A store's test class inherits ``StoreContract`` and defines the fixture ``open_store``.
-"""
+"""The contract of stores: a store returns each trial complete, once, and by each of its keys. A store's test class inherits ``StoreContract`` and defines the fixture ``open_store``."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,4 @@
-"""Programs with tile operations, loops and indices, including ragged edges, for every target.
-
-One module because it is one list of texts.
-"""
+"""Programs with tile operations, loops and indices, including ragged edges, for every target."""
 
 from tileyard.testing.target_cases import TargetCase
 

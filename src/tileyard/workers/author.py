@@ -1,8 +1,7 @@
 """The author: the process that contains a user's code and answers questions about it.
 
 For the command line that is a worker that imports one file; for the Python API it is the calling
-process itself, which answers the same questions about the kernels that it holds. One module because
-all answers share these kernels, and the results of earlier questions.
+process itself, which answers the same questions about the kernels that it holds.
 """
 
 import contextlib

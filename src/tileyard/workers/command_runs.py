@@ -1,7 +1,6 @@
 """Runs the cases of a batch that are programs: one process each, or one for several hot ones.
 
-A failure is attributed to the case that was running; the others run in a new process. One module because
-both ways make a case's folder, places and answer alike.
+A failure is attributed to the case that was running; the others run in a new process.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Defines the messages between engine and workers: length-prefixed msgpack of these records.
-
-One module because it is the whole language: a reader of a question looks for its answer.
-"""
+"""Defines the messages between engine and workers: length-prefixed msgpack of these records."""
 
 import msgspec
 

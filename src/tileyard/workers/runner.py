@@ -2,8 +2,6 @@
 
 It neither builds nor judges. Everything that is slow to make (inputs, golden results, artifacts) is in the object
 store before the lease is asked for, and stays loaded from case to case.
-
-One module because each way in which a case can end gives back what the steps before have taken.
 """
 
 import contextlib

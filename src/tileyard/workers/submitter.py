@@ -1,8 +1,7 @@
 """The submitter: runs one call of a foreign queue's client, follows its task, and cancels the task when necessary.
 
 It is a separate worker, so that the task is cancelled when the engine dies: it then sees its channel end (and TERM
-from its keeper), knows the task's name, and has its keeper's grace period to tell the queue. One module because a task can be
-cancelled at each step of the call.
+from its keeper), knows the task's name, and has its keeper's grace period to tell the queue.
 """
 
 import asyncio

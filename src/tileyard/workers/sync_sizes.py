@@ -1,7 +1,4 @@
-"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and runs blocks.
-
-One module because the elaborated kernels are shared by all questions.
-"""
+"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and runs blocks."""
 
 import itertools
 import math

@@ -2,8 +2,6 @@
 
 An *early* worker starts first. It reads the number of its lease from a pipe, and the keeper
 writes it only once it holds the lease.
-
-One module because it is one life cycle, and each part of it can end the others.
 """
 
 import os

@@ -2,8 +2,6 @@
 
 A ticket waits in the kernel, on what is directly ahead of it and on nothing else: its own threads
 block on those files and ring its bell. So its owner can also wait for other events.
-
-One module because a ticket, its bell and its threads are used together and closed together.
 """
 
 import _thread

@@ -1,8 +1,6 @@
 """Launches a loaded CPU artifact, and offers it as a Python function on NumPy arrays or torch CPU tensors.
 
 torch itself is never imported: only torch's own tensors need it.
-
-One module because launches and calls bind the same binary to arrays.
 """
 
 import sys

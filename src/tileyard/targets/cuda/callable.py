@@ -1,8 +1,6 @@
 """Offers a kernel as a Python function on the caller's arrays on a GPU: torch's, or any with ``__cuda_array_interface__`` or DLPack.
 
 No framework is imported here: only a framework's own arrays need it.
-
-One module because a call reads arrays, looks up what was prepared for their shapes and addresses, and launches.
 """
 
 import ctypes

@@ -3,8 +3,6 @@
 The host module checks and unpacks its arguments, makes TMA descriptors, and calls each device function
 with its arguments and its sizes. It is followed here once, from beginning to end, with symbols for values:
 a tensor is identified by its position, and a size by the signature's own dimensions.
-
-One module because the variables' values are collected on the same walk that reads the launches.
 """
 
 import contextlib

@@ -2,8 +2,6 @@
 
 The driver encodes TMA descriptors into the memory from which launches take their arguments, because that has
 the alignment it requires.
-
-One module because launches take exactly what is packed.
 """
 
 import ctypes

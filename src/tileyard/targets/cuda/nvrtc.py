@@ -6,8 +6,6 @@ read the headers, and load the image in another process with the same address la
 are started with the same layout. Processes with another layout have images of their own or, if their
 addresses are random, share none. NVRTC refuses an image that does not fit, and the process then does
 not use it again.
-
-One module because all of it is about how NVRTC is called.
 """
 
 import contextlib

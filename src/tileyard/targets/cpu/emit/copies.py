@@ -4,8 +4,6 @@ Iteration follows the destination's layout. Elements outside a global source are
 
 Zero fills of tiles that a gemm accumulates into are left to the gemm, which then need not read. A C variable per
 such tile records that it counts as zero although its memory was not written.
-
-One module because both go over a region in the same segments, under the same tests.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Writes scalar expressions in C: values of expressions, and elements of buffers.
-
-One module because values contain elements, and elements have indices that are values.
-"""
+"""Writes scalar expressions in C: values of expressions, and elements of buffers."""
 
 from collections.abc import Callable
 from typing import assert_never

@@ -3,8 +3,6 @@
 A pass need not write a tile that nothing reads to memory. A tile that only repeats rows of an array
 is not filled: its readers read the array. Rows that the next block reads are prefetched while this one computes,
 because processors prefetch only within a page.
-
-One module because each of these looks at the statements after the one that is written.
 """
 
 import math

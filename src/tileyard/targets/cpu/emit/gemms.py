@@ -1,8 +1,6 @@
 """Writes gemms in C: blocked for the caches, around a micro-kernel that multiplies a panel of rows by a panel of columns.
 
 Types and places that no micro-kernel handles get plain loops.
-
-One module because the loops pass the micro-kernel exactly the panels that its registers and prefetches are made for.
 """
 
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ exist that would copy the same. If memory has room for all contents, each has a 
 the memory that all threads share: the first thread fills it. Otherwise each thread keeps those that it
 will need again soon, in slots that record which content they hold. Blocks run in groups of columns
 whose contents fit.
-
-One module because both decide, before any C is written, which copies a kernel makes.
 """
 
 import math

@@ -1,8 +1,6 @@
 """Analyzes parallel loops: bounds that hold throughout, independent stores, and accesses by rows.
 
 Divisions of a loop's variable by a small constant are removed by writing several elements at once.
-
-One module because each of these looks at how a loop's variable moves the indices in its body.
 """
 
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 Copies, parallel loops and reductions have one form here. A pass combines those over the same rows, of which none
 reads any other element of another's result than the one at the same place.
-
-One module because a pass is a nest, made of the nests of its statements.
 """
 
 import math

@@ -1,8 +1,6 @@
 """Decides, before any C is written, how each gemm is computed and how each tile-local buffer is stored.
 
 Integers that only gemms read, and whose products are exact in floats, are stored as floats.
-
-One module because how gemms are computed and how buffers are stored depend on each other.
 """
 
 import math

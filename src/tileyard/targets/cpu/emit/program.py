@@ -1,7 +1,4 @@
-"""Writes a whole kernel in C: the functions that the runtime calls, around the body of one block.
-
-One module because a function and its declarations of arrays, tiles and numbers are written together.
-"""
+"""Writes a whole kernel in C: the functions that the runtime calls, around the body of one block."""
 
 import math
 from dataclasses import dataclass

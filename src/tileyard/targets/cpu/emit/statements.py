@@ -1,7 +1,4 @@
-"""Writes statements in C: loops, branches, bindings and single elements; tile operations are passed on.
-
-One module because statements contain statements of all kinds.
-"""
+"""Writes statements in C: loops, branches, bindings and single elements; tile operations are passed on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

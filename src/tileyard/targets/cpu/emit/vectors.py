@@ -4,8 +4,6 @@ Compilers vectorize most code by themselves; vectors of narrow numbers are writt
 do, such as integer arithmetic, is done by a loop over a few elements of memory, which compilers vectorize.
 Values that depend on four bits of an element, and on nothing else that changes along its row, come from a
 table of sixteen entries: it is computed before the row, and looked up by the vector.
-
-One module because all three turn the expressions of a row into vectors.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""Reads suites, jobs and times for ``tileyard ci``, and prints the results.
-
-One module because both commands read the same suites and times.
-"""
+"""Reads suites, jobs and times for ``tileyard ci``, and prints the results."""
 
 import json
 import os

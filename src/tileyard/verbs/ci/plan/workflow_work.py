@@ -1,7 +1,6 @@
 """Finds the useful work in the steps of a job: builds of trees, runs of tests, other commands.
 
-Steps that only prepare a runner are ignored: checkouts, packages, caches, artifacts. One module because
-all of it follows a job from step to step, with its variables, its checkouts and its build folders.
+Steps that only prepare a runner are ignored: checkouts, packages, caches, artifacts.
 """
 
 import re

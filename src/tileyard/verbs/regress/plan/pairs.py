@@ -4,8 +4,6 @@ Both sides are built; if they give the same binary, nothing is run. Otherwise ba
 A/A control are timed in turn, in one batch after another, until the pair is decided. One batch gives one value
 per pair: for kernels, which are timed in a new process, the median of the calm rounds' log-ratios; for programs
 the log-ratio of their best runs. A pair that has changed is then built and timed with its code at other places.
-
-One module because a pair that confirms another one takes the same steps.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Judges numbers that were measured elsewhere: reports of both sides, or one file per side.
-
-One module because each form of them takes a few lines, and all are judged alike.
-"""
+"""Judges numbers that were measured elsewhere: reports of both sides, or one file per side."""
 
 import itertools
 import json

@@ -1,7 +1,4 @@
-"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ.
-
-One module because what is planned and told depends on what was opened.
-"""
+"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ HERE = "."
 RUN = "run:"
 """Prefix of a recorded run's name as a side."""
 NEEDED = (
-    *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging", "psutil"),
+    *("cuda.bindings", "elftools", "ml_dtypes", "msgspec", "numpy", "packaging"),
     *("scipy", "sqlalchemy", "tilelang", "torch", "zstandard"),
 )
 """Packages that a side's Python must have: Tileyard's own except Tileyard, TileLang, the extra cuda."""

@@ -1,7 +1,6 @@
 """Selects the cases of a suite that run: by policy, lists, and the options of the command line.
 
 What needs more than the suite itself comes later: a time budget, shards, and cases that are already proven.
-One module because the filters and the selections of a text and of a smoke run are only used together.
 """
 
 import datetime

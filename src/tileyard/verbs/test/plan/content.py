@@ -3,7 +3,7 @@
 Nothing is built and nothing runs. An identity covers the steps of a case and the content of the files
 that they name, or the file of a kernel and what is asked of it. It covers neither names nor the
 location of the files, so it is the same in every checkout: two jobs with the same identity would run
-the same thing twice. One module because both follow from the files that steps name.
+the same thing twice.
 """
 
 import os

@@ -4,8 +4,6 @@ Supported are tables (``testcase,seconds`` or ``testcase,case,seconds`` by their
 that begin with ``#`` are ignored), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and
 logs of the tools in ``log_times``. The content decides the kind of a file. A test for which a file has null or nothing
 in place of a time has none; anything else that is no time is a mistake.
-
-One module because each kind of file takes a few lines, and all share the messages.
 """
 
 import csv

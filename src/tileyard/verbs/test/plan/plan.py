@@ -2,7 +2,6 @@
 
 The longest piece starts first, and the next free slot takes the next piece. Testcases are not divided,
 which saves start-up time, unless that costs wall time; then the length of a piece is searched for.
-One module because a prediction compares a plan with the usual alternatives, simulated in the same way.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """Reads a suite: its file, the files that it includes, and the cases that its commands print.
 
 A testcase of kernels that names no case has one case per kernel and shape. Only an author knows these:
-``kernel_cases`` asks one. One module because cases are read in one way, whether a file declares them or
-a command lists them.
+``kernel_cases`` asks one.
 """
 
 import os

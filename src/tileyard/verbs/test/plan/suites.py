@@ -1,7 +1,4 @@
-"""The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results.
-
-One module because a run is planned, watched and judged by what was known of its suite when it was opened.
-"""
+"""The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

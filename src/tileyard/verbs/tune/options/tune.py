@@ -1,7 +1,4 @@
-"""The options of ``tune``, and the verbs that they make.
-
-One module because each option is read once, and some have an effect only on what others ask for.
-"""
+"""The options of ``tune``, and the verbs that they make."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypedDict, get_args

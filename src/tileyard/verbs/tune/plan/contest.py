@@ -1,7 +1,4 @@
-"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win.
-
-One module because every step is planned from what is known of each config.
-"""
+"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

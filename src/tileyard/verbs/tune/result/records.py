@@ -1,7 +1,4 @@
-"""Requests and results of tuning runs, for one shape and for many, and the result of a build of configs.
-
-One module because the result of a table contains those of its studies, and these contain those of builds.
-"""
+"""Requests and results of tuning runs, for one shape and for many, and the result of a build of configs."""
 
 from collections.abc import Iterable
 

@@ -1,8 +1,4 @@
-"""The state of a suite while it is read: combined tables, cases, and open questions.
-
-One module because both kinds of cases come from the same tables: those of kernels unchanged, those of
-programs with steps and comparisons that are filled in for each case.
-"""
+"""The state of a suite while it is read: combined tables, cases, and open questions."""
 
 import binascii
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Converts the tables of steps to steps: fills texts as far as is known and looks for programs.
 
 In texts with ``{names}``, values known when a suite is read are filled in; the others stay for later.
-One module because all kinds of steps are read and filled in by the same rules.
 """
 
 import glob

@@ -1,7 +1,4 @@
-"""The tables of a suite file as they are written, decoded strictly: an error names file, line and key.
-
-One module because the tables and the words for what is wrong with them change together.
-"""
+"""The tables of a suite file as they are written, decoded strictly: an error names file, line and key."""
 
 from typing import Annotated, Literal
 
