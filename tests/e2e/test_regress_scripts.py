@@ -65,7 +65,7 @@ def test_a_script_runs_on_both_sides(cli: CommandLine, scripts: Path) -> None:
 
 
 PYTHON = """#!/bin/sh
-[ "$*" = "-m tileyard exec {script}" ] && [ -e "$PYTHONPATH/tileyard/cli/exec.py" ] || exit 1
+[ "$*" = "-m tileyard exec {script}" ] && [ -e "$PYTHONPATH/tileyard/verbs/exec/command.py" ] || exit 1
 echo rate {rate}
 """
 """Replaces a Python in which this Tileyard runs a script."""
