@@ -361,7 +361,6 @@ def test_turns_go_round_the_users(host: Host, users: Users) -> None:
         for user, job in ((b, "1"), (b, "2"), (b, "3"), (a, "1")):
             waiting.enter_context(user.hold(lambda job=job: wait(job)))  # type: ignore[misc]
         directory = LockDirectory(str(host.locks))
-        directory.find_requests()
         order = [one.uid for one in directory.list_requests()]
         directory.close()
     holding.release()

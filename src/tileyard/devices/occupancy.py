@@ -132,7 +132,6 @@ def keep_from_deciding(root: int) -> bool:
 
 def read_requests(directory: LockDirectory) -> list[Request]:
     """All waiting requests, in order. Those of this user whose owners died are removed."""
-    directory.find_requests()
     found = (directory.read_request(one.name) for one in directory.list_requests())
     return [request for request in found if request is not None]
 

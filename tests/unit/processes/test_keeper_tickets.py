@@ -132,7 +132,6 @@ def test_a_turn_in_the_future_does_not_count(locks: Path) -> None:
     (turn,) = (locks / "leases").glob("turn.*.a.gpu")
     tomorrow_ns = time.time_ns() + 24 * 3600 * 10**9
     os.utime(turn, ns=(tomorrow_ns, tomorrow_ns))
-    directory.find_requests()
     assert [one.job for one in directory.list_requests()] == ["a", "b"]
     directory.note_turn("a", "gpu")
     assert [one.job for one in directory.list_requests()] == ["b", "a"]
@@ -148,7 +147,6 @@ def test_first_turns_in_a_row_have_an_order(locks: Path) -> None:
     requests = [directory.add_request(name, Wish((A,)), "test") for name in names]
     directory.note_turn("a", "gpu")
     directory.note_turn("b", "gpu")
-    directory.find_requests()
     assert [one.job for one in directory.list_requests()] == ["a", "b"]
     for request in requests:
         os.close(request)

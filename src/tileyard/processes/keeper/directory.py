@@ -4,8 +4,9 @@
 ``PART.NUMBER``. The number is the time since the host started, at the grant, so nobody can set it back or use it up. A record
 stays when its lease ends, and states whether the end was clean; its user removes it after a later lease.
 
-Decisions are made under the lock on the directory itself, which is held for a millisecond at a time. A decision without the lock is
-detected: a lease counts only if, once its records are visible, no other one of the same parts is.
+Decisions are made under the lock on the directory itself, which is held for a millisecond at a time.
+A decision without the lock is detected: a lease counts only if, once its records are visible, no other
+one of the same parts is.
 """
 
 import fcntl
@@ -30,10 +31,6 @@ from .files import (
 )
 from .quarantine import Quarantines
 from .turns import Asked, put_in_order
-
-TYPE_CHECKING = False  # typing would cost 5 ms
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_DIGITS = 15
 """Most digits of a lease number: for a longer one a host would have to run for thirty years."""
@@ -72,9 +69,10 @@ def next_number() -> int:
 class LeaseRecord:
     """The record of a lease of one part: held while ``is_live``, and how it ended after that.
 
-    ``pid`` and ``start`` are the holder's process and its start time, ``session`` is that of the leased tree or 0, ``since``
-    is in seconds since the epoch; process numbers are those of the holder's own container. ``changed_ns`` is the kernel's
-    time of the last write. A record that cannot be read is neither live nor clean.
+    ``pid`` and ``start`` are the holder's process and its start time, ``session`` is that of the
+    leased tree or 0, ``since`` is in seconds since the epoch; process numbers are those of the
+    holder's own container. ``changed_ns`` is the kernel's time of the last write. A record
+    that cannot be read is neither live nor clean.
     """
 
     def __init__(self, part: str, number: int, seen: Seen) -> None:
@@ -115,7 +113,10 @@ def mark_ended(fd: int) -> None:
 
 
 class LockDirectory:
-    """An open lock directory. Its answers describe the present moment: they stay true only under ``try_lock``."""
+    """An open lock directory. Its answers describe the present moment: they stay true only under ``try_lock``.
+
+    ``asked`` has the requests in the last list, in any order.
+    """
 
     def __init__(self, path: str) -> None:
         """Raises RefusedError if it cannot be trusted, OSError if it cannot be used."""
@@ -153,8 +154,8 @@ class LockDirectory:
 
     # ---- content ------------------------------------------------------------------------------
 
-    def find_requests(self) -> dict[str, Asked]:
-        """All requests but those found dead, by name; kept in ``asked``."""
+    def list_requests(self, new: Asked | None = None) -> list[Asked]:
+        """All requests in order but those found dead, and a ``new`` one that is not in the directory yet."""
         names = set(self._list(self.requests))
         self._dead &= names
         for name in self.asked.keys() - names:
@@ -166,13 +167,13 @@ class LockDirectory:
                 self.asked[name] = Asked(name, status.st_uid, status.st_ctime_ns, MAX_PRIORITY)
             except (OSError, ValueError):
                 pass  # it has just gone, or is not one of ours
-        return self.asked
-
-    def list_requests(self, *new: Asked) -> "Iterator[Asked]":
-        """The requests found last, in order, and a ``new`` one that is not in the directory yet."""
-        waiting = [*self.asked.values(), *new]
+        waiting = [*self.asked.values(), *([new] if new is not None else [])]
         jobs = {(one.uid, one.job) for one in waiting}
         return put_in_order(waiting, self._read_turns() if len(jobs) > 1 else {})
+
+    def has_request(self, name: str) -> bool:
+        """Whether this request, alive or not, is in the directory."""
+        return os.access(name, os.F_OK, dir_fd=self.requests, follow_symlinks=False)
 
     def note_turn(self, job: str, pool: str) -> None:
         """Remember that a job has had its turn now."""

@@ -151,8 +151,10 @@ class Ticket:
     def find_position(self) -> int:
         """Its place among the requests for the same devices, 1 for the next in turn; None is final."""
         wanted = {part for choice in self._wish.choices for part in choice.parts}
-        self.directory.find_requests()
-        requests = (self.directory.read_request(one.name) for one in self._list_before())
+        names = [one.name for one in self.directory.list_requests()]
+        if self._name in names:
+            names = names[: names.index(self._name)]
+        requests = (self.directory.read_request(name) for name in names)
         return 1 + sum(
             r is not None and not wanted.isdisjoint(parts_of(r.wish, set())) for r in requests
         )
@@ -165,7 +167,7 @@ class Ticket:
         self.bell.silence()
         is_free = self._lock_state == "free"  # and no thread waits for it
         is_locked = is_free and self._request < 0 and self.directory.try_lock()
-        if is_free and not is_locked and (self._request >= 0 or self.directory.find_requests()):
+        if is_free and not is_locked and (self._request >= 0 or self.directory.list_requests()):
             look = self._look()  # usually it is not our turn, and nobody has to be kept out
             if not look.decision.devices:
                 self._wait_for(look)
@@ -257,24 +259,18 @@ class Ticket:
         live = {r.part: r for several in records.values() for r in several if r.is_live}
         if live:
             self._leave_out_own(live, sick)
-        if not pick(self._wish, sick):
-            raise RefusedError("sick", 0, text=" ".join(sorted(wanted & sick)))
-        mine = self._find_own()
-        self._elder = self._find_elder(mine)
-        self.holder = next((live[part] for part in sorted(live)), None)
-        self.ahead = len(directory.asked)
-        is_stuck = self._is_stuck(set(live) | sick)
-        if self._elder and not is_stuck:
-            return Look(Decision(), numbers, records, live, [])  # whatever the order is
-        queue = self._list_ahead(mine)
+        queue = self._list_ahead()
         names = [one.name for one in queue]
-        late = self._find_late(names, set(live), sick) if is_stuck else set()
+        late = self._find_late(names, set(live), sick)
         found: list[Request] = []
         decision = decide(self._wish, self._read_ahead(names, late, found), set(live), sick)
+        if not (decision.devices or decision.parts or decision.ahead):
+            raise RefusedError("sick", 0, text=" ".join(sorted(wanted & sick)))
         # Of a request for other devices, too, it is not known whether those are free.
         inside = (one for one in found if wanted.issuperset(parts_of(one.wish, set())))
         self._is_due_ahead = any(pick(one.wish, set(live) | sick) for one in inside)
         self.ahead = len(names)
+        self.holder = next((live[part] for part in sorted(live)), None)
         self._kin = [one for one in queue if one.pool == self._pool]
         return Look(decision, numbers, records, live, [request.name for request in found])
 
@@ -305,6 +301,16 @@ class Ticket:
         for index in look.decision.ahead:
             self.bell.ring_after(self.directory.requests, look.ahead[index])
 
+    def _find_elder(self, queue: list[Asked]) -> str:
+        """The name of the request before this one in its job, if there is one and its owner lives."""
+        mine = (os.geteuid(), self._job, self._pool, self._priority)
+        names = (
+            one.name
+            for one in reversed(queue)
+            if (one.uid, one.job, one.pool, one.priority) == mine
+        )
+        return next(filter(self.directory.read_request, names), "")
+
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
         """Refuse to wait for a lease under which this request itself is made.
 
@@ -330,35 +336,25 @@ class Ticket:
                 names = sorted({live[part].device for part in own})
                 raise RefusedError("nested", 0, text=" ".join(names))
 
-    def _find_own(self) -> Asked:
-        """This request, whether or not it has been made already."""
-        requests = self.directory.find_requests()
-        if self._request >= 0 and self._name not in requests:
+    def _list_ahead(self) -> list[Asked]:
+        """The requests before this one, whether or not this one has asked already."""
+        new = None
+        if self._request >= 0 and not self.directory.has_request(self._name):
             os.close(self._request)  # a user who may do so has removed it: ask again, at the end
             self._request = -1
             self._name = name_request(self._priority, self._job, self._pool)
-        if self._request >= 0:
-            return requests[self._name]
-        return Asked(self._name, os.geteuid(), time.time_ns(), MAX_PRIORITY)
-
-    def _find_elder(self, mine: Asked) -> str:
-        """The name of the request before this one in its job, if there is one and its owner lives."""
-        asked = self.directory.asked.values()
-        older = [one for one in asked if one.group == mine.group and one.age < mine.age]
-        older.sort(key=lambda one: one.age, reverse=True)
-        return next((o.name for o in older if self.directory.read_request(o.name)), "")
-
-    def _list_ahead(self, mine: Asked) -> list[Asked]:
-        """The requests before this one. The first of a job knows the living from the dead: it may be next in turn, and nobody would tell it."""
-        new = [mine] if self._request < 0 else []
-        queue = self._list_before(*new)
+        if self._request < 0:
+            new = Asked(self._name, os.geteuid(), time.time_ns(), MAX_PRIORITY)
+        queue = self._list_before(new)
+        # the first of a job must know the living from the dead: it may be next in turn, and nobody would tell it
+        self._elder = self._find_elder(queue)
         if not self._elder:
             living = [one for one in queue if self.directory.read_request(one.name) is not None]
-            queue = queue if len(living) == len(queue) else self._list_before(*new)
+            queue = queue if len(living) == len(queue) else self._list_before(new)
         return queue
 
-    def _list_before(self, *new: Asked) -> list[Asked]:
-        queue = self.directory.list_requests(*new)
+    def _list_before(self, new: Asked | None) -> list[Asked]:
+        queue = self.directory.list_requests(new)
         return list(takewhile(lambda one: one.name != self._name, queue))
 
     def _read_ahead(
@@ -371,13 +367,15 @@ class Ticket:
                 found.append(request)
                 yield request.wish
 
-    def _is_stuck(self, taken: set[str]) -> bool:
-        """Whether its devices are free, and nothing has changed for a while."""
-        return time.monotonic() - self._looked_at >= RESCAN_S and bool(pick(self._wish, taken))
-
     def _find_late(self, names: list[str], busy: set[str], sick: set[str]) -> set[str]:
-        """Requests ahead that could have had their devices for too long: they are passed over, as their owners were stopped."""
-        self._looked_at = now = time.monotonic()
+        """Requests ahead that could have had their devices for too long: they are passed over.
+
+        Their owners were stopped. Such a look at all of them happens only when nothing has changed.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < RESCAN_S or not names or not pick(self._wish, busy | sick):
+            return set()
+        self._looked_at = now
         requests = [r for name in names if (r := self.directory.read_request(name)) is not None]
         due = [requests[i].name for i in find_due([r.wish for r in requests], busy, sick)]
         self._due_since = {name: self._due_since.get(name, now) for name in due}

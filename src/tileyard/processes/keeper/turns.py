@@ -8,15 +8,12 @@ next in turn at each of them.
 import os
 import time
 from binascii import crc32
-from heapq import heapify, heappop, heapreplace
 
 from .deciding import Wish, order_key
 
 TYPE_CHECKING = False  # typing would cost 5 ms
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    Ranked = tuple[object, "Asked"]
+    from collections.abc import Callable
 
 LAPSE_NS = 60 * 10**9
 """Nanoseconds of waiting after which turns on other devices of the class no longer count against a request: it would wait for ever."""
@@ -53,7 +50,6 @@ class Asked:
         self.job, self.pool = [*self.rest.split(".")[3:5], "", ""][:2]
         self.kind = kind_of(self.pool)
         self.age = asked_ns, self.rest  # the oldest first
-        self.group = self.priority, uid, self.pool, self.job  # within it, only age counts
 
     @property
     def urgency(self) -> tuple[int, str]:
@@ -70,26 +66,23 @@ class Turns:
             for key in ((uid, job, pool), (uid, None, pool)):
                 for place in (key, (*key[:2], kind_of(pool))):
                     self._last[place] = max(at_ns, self._last.get(place, 0))
-        self._waiting = waiting
-        self._known: dict[tuple[int, str | None, str], tuple[int, int]] = {}
+        self._first: dict[tuple[int, str | None, str], int] = {}
+        self._known: dict[tuple[int, str | None, str], tuple[int, int, int]] = {}
+        for one in waiting:
+            self._first.setdefault((one.uid, one.job, one.kind), one.asked_ns)
+            self._first.setdefault((one.uid, None, one.kind), one.asked_ns)
 
     def last(self, one: Asked, job: str | None) -> int:
         """When the user of a request, or its ``job``, had the last turn that counts; the first request if there was none."""
-        key = one.uid, job, one.pool
-        if key not in self._known:
+        known = self._known.get((one.uid, job, one.pool))
+        if known is None:
             here, there = (self._last.get((one.uid, job, pool), 0) for pool in (one.pool, one.kind))
-            if not there:
-                here = there = self._find_first(one, job)
-            self._known[key] = here, there
-        here, there = self._known[key]
-        return max(here, min(there, one.asked_ns + LAPSE_NS))
-
-    def _find_first(self, one: Asked, job: str | None) -> int:
-        return min(
-            other.asked_ns
-            for other in self._waiting
-            if (other.uid, other.kind) == (one.uid, one.kind) and job in (None, other.job)
-        )
+            known = here, there, self._first[one.uid, job, one.kind]
+            self._known[one.uid, job, one.pool] = known
+        here, there, first = known
+        if here < there:
+            here = max(here, min(there, one.asked_ns + LAPSE_NS))
+        return here or first
 
 
 def kind_of(pool: str) -> str:
@@ -97,54 +90,49 @@ def kind_of(pool: str) -> str:
     return pool[:8]
 
 
-def put_in_order(waiting: list[Asked], taken: dict[tuple[int, str, str], int]) -> "Iterator[Asked]":
+def put_in_order(waiting: list[Asked], taken: dict[tuple[int, str, str], int]) -> list[Asked]:
     """The requests in the order in which they are served, as far as they ask for the same devices.
 
-    A grant to the first of them does not change the order of the others. Only the part that is read is computed.
+    A grant to the first of them does not change the order of the others.
     """
     oldest = sorted(waiting, key=lambda one: one.age)
-    groups: dict[int, dict[tuple[int, str], dict[str, list[Asked]]]] = {}
-    for one in oldest:
-        users = groups.setdefault(one.priority, {})
-        users.setdefault((one.uid, one.pool), {}).setdefault(one.job, []).append(one)
     turns = Turns(taken, oldest)
-    queues = [go_round(users, turns) for users in groups.values()]
-    return (one for _, one in weave(queues, lambda _, __, one: one.urgency))
+    queues: dict[int, list[Asked]] = {}
+    for one in oldest:
+        queues.setdefault(one.priority, []).append(one)
+    return merge([go_round(queue, turns) for queue in queues.values()])
 
 
-def go_round(
-    users: dict[tuple[int, str], dict[str, list[Asked]]], turns: Turns
-) -> "Iterator[Ranked]":
-    """The requests of one priority in turn. ``users`` has those of each user, pool and job, the oldest first."""
-    queues = []
+def go_round(oldest: list[Asked], turns: Turns) -> list[Asked]:
+    """The requests of one priority in turn."""
+    if len({(one.uid, one.job) for one in oldest}) == 1:
+        return oldest
+    rounds = count_rounds(oldest, lambda one: (one.uid, one.pool, one.job))
+    jobs = sorted(oldest, key=lambda one: (rounds[one.name], turns.last(one, one.job), one.age))
+    rounds = count_rounds(jobs, lambda one: (one.uid, one.pool))
+    users = sorted(jobs, key=lambda one: (rounds[one.name], turns.last(one, None)))
     members: dict[tuple[int, str], list[Asked]] = {}
-    for (uid, _), jobs in users.items():
-        ranked = [((one.age, one) for one in job) for job in jobs.values()]
-        queues.append(weave(ranked, lambda had, age, one: (had, turns.last(one, one.job), age)))
-        for job, asked in jobs.items():
-            members.setdefault((uid, job), []).extend(asked)
-    left = {key: iter(sorted(of, key=lambda one: one.age)) for key, of in members.items()}
-    for rank, one in weave(queues, lambda had, rank, one: (had, turns.last(one, None), rank)):
-        yield rank, next(left[one.uid, one.job])  # a job's places go to its oldest
+    for one in reversed(oldest):
+        members.setdefault((one.uid, one.job), []).append(one)
+    return [members[one.uid, one.job].pop() for one in users]  # a job's places go to its oldest
 
 
-def weave(
-    queues: "Iterable[Iterator[Ranked]]", rank_of: "Callable[[int, object, Asked], object]"
-) -> "Iterator[Ranked]":
-    """One queue of several, each of which keeps its order: the lowest rank of those that are first comes next.
+def count_rounds(queue: list[Asked], group_of: "Callable[[Asked], object]") -> dict[str, int]:
+    """For each request, how many of its group are before it in the queue."""
+    seen: dict[object, int] = {}
+    found = {}
+    for one in queue:
+        group = group_of(one)
+        found[one.name] = seen[group] = seen.get(group, -1) + 1
+    return found
 
-    ``rank_of`` receives the number of requests that its queue has had before, its rank there, and the request.
-    """
-    heads = []
-    for number, queue in enumerate(queues):
-        rank, one = next(queue)
-        heads.append((rank_of(0, rank, one), number, 0, one, queue))
-    heapify(heads)
-    while heads:
-        rank, number, had, one, queue = heads[0]
-        yield rank, one
-        if (following := next(queue, None)) is None:
-            heappop(heads)
-        else:
-            rank = rank_of(had + 1, *following)
-            heapreplace(heads, (rank, number, had + 1, following[1], queue))
+
+def merge(queues: list[list[Asked]]) -> list[Asked]:
+    """One queue of several, each of which keeps its order."""
+    if len(queues) == 1:
+        return queues[0]
+    left = [queue[::-1] for queue in queues]
+    found = []
+    while left := [queue for queue in left if queue]:
+        found.append(min(left, key=lambda queue: queue[-1].urgency).pop())
+    return found
