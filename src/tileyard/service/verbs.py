@@ -25,7 +25,8 @@ ResultT = TypeVar("ResultT")
 class Verb(Record, Generic[ResultT], kw_only=True):
     """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
 
-    ``opener`` is the function that opens it, as ``module:function``, and ``kept`` is printed for a run that did not end. ``golden_threads`` replaces that of the settings, 0 for no replacement, and ``python_limit_s`` likewise.
+    ``opener`` is the function that opens it, as ``module:function``, and ``kept`` is printed for a run that did not
+    end. ``golden_threads`` replaces that of the settings, 0 for no replacement, and ``python_limit_s`` likewise.
     ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of the target's class.
     """
 

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 class StartTune(KernelVerb[StudyResult], kw_only=True):
-    """Begin a tuning run. A case waits for a device for
-    ``queue_limit_s``. For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their target; there is no file then.
-    ``title`` is the word that reports put before the kernel's name. ``fresh`` is as in a yard.
+    """Begin a tuning run. A case waits for a device for ``queue_limit_s``.
+
+    For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their
+    target; there is no file then. ``title`` is the word that reports put before the kernel's name. ``fresh`` is as in a yard.
     """
 
     opener = "tileyard.verbs.tune.plan.opening:open_tune"
