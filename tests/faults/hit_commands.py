@@ -11,6 +11,8 @@ from pathlib import Path
 
 FAULTS = ("infra_error", "queue_timeout")
 WELL = ("passed", "unchecked", "skipped")
+DISTURBED = "disturbed"
+"""Stands among the outcomes of a study whose finals other work of the machine disturbed: it names no best config."""
 WRONG = "t3/c"
 """The case of the suite that ends as a mismatch."""
 
@@ -156,9 +158,12 @@ def read_bundled(place: Path) -> dict[str, str]:
 
 
 def read_trials(place: Path) -> dict[str, str]:
-    """Worst outcome by config, and whether a best one was found."""
+    """Worst outcome by config, and whether a best one was found, or would be but for other work of the machine."""
     printed = json.loads((place / "stdout").read_text())
-    found: dict[str, str] = {"best": "passed" if printed["best"] else "missing"}
+    is_found = printed["best"] or printed["disturbed"]
+    found: dict[str, str] = {"best": "passed" if is_found else "missing"}
+    if printed["disturbed"]:
+        found[DISTURBED] = "passed"
     for trial in printed["trials"]:
         config = "block/" + "-".join(str(value) for value in trial["config"].values())
         if found.get(config, "passed") in WELL:
@@ -192,7 +197,7 @@ def status_of_tune(outcomes: Mapping[str, str]) -> int:
     """As the table of exit status has it."""
     configs = {outcome for case, outcome in outcomes.items() if case != "best"}
     if outcomes.get("best") == "passed":
-        return 0
+        return 3 if DISTURBED in outcomes else 0
     return 3 if configs and configs <= set(FAULTS) else 1
 
 

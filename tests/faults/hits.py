@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.hit_commands import WELL, Command
+from tests.faults.hit_commands import DISTURBED, WELL, Command
 from tests.faults.hit_processes import MARK, Family, Process
 
 from tileyard.artifacts.collection import Keep, collect
@@ -31,7 +31,7 @@ GONE_S = 5.0
 LOOK_S = 0.02
 SCRATCH = ("tmp", "objects/tmp", "objects/trees/tmp", "work", "logs/runner-*.log")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
-OWN_CASE = ("build", "golden", "run", "check", "compiler child")
+OWN_CASE = ("build program", "golden program", "run program", "check program", "compiler child")
 """Beginnings of kinds that work for one case, or for those that share one build."""
 OWN_WORK = ("copy", "keeper of a program", "sh")
 """What holds a device for a test, or runs it."""
@@ -237,6 +237,7 @@ def run_clean(command: Command, place: Path, shared: Path, *, is_cold: bool = Fa
     outcomes = run.outcomes()
     assert outcomes, run.printed()
     assert run.process.returncode == command.status(outcomes), run.printed()
+    outcomes.pop(DISTURBED, None)
     return Clean(outcomes=outcomes, status=run.process.returncode, seconds=seconds, spans=spans)
 
 
@@ -396,7 +397,8 @@ class Shooter:
             not changed, f"the next run ended otherwise: {describe_changes(changed, outcomes)}"
         )
         code = run.process.returncode
-        hit.expect(code == self._clean.status, f"the next run ended with {code}")
+        status = self._command.status({**outcomes, **expected})
+        hit.expect(code == status, f"the next run ended with {code}")
         if changed:
             hit.details += ["next run printed:", *run.printed("stderr").splitlines()[-30:]]
 
