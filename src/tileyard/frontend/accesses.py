@@ -1,4 +1,4 @@
-"""Finds the memory that TIR reads and writes, and the branches between which TileLang therefore puts a barrier."""
+"""Finds the memory that TIR reads and writes, and the branches between which TileLang puts a barrier."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -69,7 +69,6 @@ def _mask_of(call: Any, position: int) -> int:  # noqa: ANN401
 
 
 def _box(place: Any, extents: Sequence[Any] = ()) -> tuple[Interval, ...]:  # noqa: ANN401
-    """The interval of each index."""
     sizes = extents or [None] * len(place.indices)
     return tuple(map(_interval, place.indices, sizes))
 
@@ -83,8 +82,6 @@ def _interval(start: Any, size: Any) -> Interval:  # noqa: ANN401
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Side:
-    """The accesses of some threads to shared memory."""
-
     threads: frozenset[int]
     accesses: tuple[Access, ...]
 
@@ -96,11 +93,9 @@ class _Side:
 def find_barriers(
     stmts: Sequence[Any], where: Callable[[Any], frozenset[int]], everyone: frozenset[int]
 ) -> set[int]:
-    """The positions of branches on the thread before which TileLang's ThreadSync certainly puts a block's barrier.
-
-    It does so if one branch writes a tile that another one reads, or reads one that another one writes, and different
-    threads take the two. It treats barriers within branches as if all threads met there, also those that it puts there
-    itself: branches with barriers are left out. ``where`` returns the threads for which a condition holds.
+    """The positions of branches on the thread before which TileLang's ThreadSync certainly puts a block's
+    barrier: one branch writes a tile that another reads, and different threads take the two. Branches that
+    contain barriers are left out. ``where`` returns the threads for which a condition holds.
     """
     found: set[int] = set()
     pending: list[_Side] = []

@@ -1,6 +1,5 @@
-"""Runs a user's code: calls by the names of parameters, and errors as one line and a short traceback.
-
-The origin of objects and files separates the user's own code from installed packages.
+"""Runs a user's code: calls by the names of parameters, and errors as one line and a short
+traceback. The origin of objects and files separates the user's own code from installed packages.
 """
 
 import ast
@@ -42,9 +41,8 @@ _TILEYARD = Path(__file__).resolve().parents[1]
 
 
 def own_name(value: object) -> tuple[str, str]:
-    """The module and the name under which an object can be found again; empty if it cannot.
-
-    For a function this is its code's name, because ``functools.wraps`` gives it another's.
+    """The module and name under which an object can be found again; empty if it cannot. A function
+    has its code's name, because ``functools.wraps`` gives it another's.
     """
     if isinstance(value, types.FunctionType):
         home: object = value.__globals__.get("__name__")
@@ -140,10 +138,8 @@ def find_place(function: object) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def blame_user(doing: str = "") -> Iterator[None]:
-    """Runs a user's code. Everything it raises, SystemExit included, becomes UserCodeError.
-
-    ``doing`` begins the message, such as ``where of gemm``. Tileyard's own errors and interrupts pass
-    through; so does MemoryError, which is caused by the machine and not by the code.
+    """Turn all that a user's code raises, SystemExit included, into UserCodeError; ``doing`` begins the
+    message. Tileyard's own errors, interrupts and MemoryError, which the machine causes, pass through.
     """
     try:
         yield
@@ -171,7 +167,7 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
 
 
 def explain_error(error: BaseException) -> str:
-    """``file:line: what is wrong`` for an error of TileLang's whose own text does not say it in the user's terms; empty for all others."""
+    """``file:line: what is wrong`` for TileLang's errors that don't say it in the user's terms; else empty."""
     frames = _frames_of(error)
     if not any(is_compilers(frame.filename) for frame in frames):
         return ""
@@ -197,7 +193,7 @@ def _find_place(error: BaseException, frames: Sequence[traceback.FrameSummary]) 
 def _explain(
     error: BaseException, file: str, line: int, frames: Sequence[traceback.FrameSummary]
 ) -> str:
-    """What is wrong with the user's line, for errors whose own text does not say so; empty for all others."""
+    """What is wrong with the user's line, for errors that don't say so themselves; else empty."""
     text = str(error)
     if isinstance(error, AssertionError) and text.strip() in ("", "Assertion failed"):
         return explain_assertion(file, line, _values_at(error, file))
@@ -212,7 +208,6 @@ def _explain(
 
 
 def _values_at(error: BaseException, file: str) -> Mapping[str, object]:
-    """The local variables of the user's innermost frame."""
     found: Mapping[str, object] = {}
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename == file:
@@ -241,10 +236,9 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def call_by_name(
     function: Callable[..., object], values: Mapping[str, object], what: str
 ) -> object:
-    """Call with those ``values`` that the parameters name, or with all of them if there is ``**kwargs``.
-
-    ``what`` names the function in messages. Raises UsageError if a parameter asks for something
-    that is not in ``values``, and UserCodeError for anything that the function raises.
+    """Call with those ``values`` that the parameters name, or with all of them if there is
+    ``**kwargs``. ``what`` names the function in messages. Raises UsageError if a parameter is not
+    in ``values``, and UserCodeError for anything that the function raises.
     """
     parameters = parameters_of(function)
     if parameters is None:

@@ -1,7 +1,5 @@
-"""Looks at the places that a kernel accesses: refuses what is certainly outside a tile, and notes what TileLang counts from the end.
-
-What is not certain is left to the run: the cpu target and ``tileyard check`` look at each access. An access outside a global array
-is no mistake: TileLang guards it.
+"""Refuses accesses that are certainly outside a tile, and notes indices that TileLang counts from the end.
+The rest is left to the run. Accesses outside a global array are no mistake: TileLang guards them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,10 +51,9 @@ def require_inside(
     *,
     is_unguarded: bool = False,
 ) -> None:
-    """Raise UserCodeError for the first access that is certainly outside its tile; ``known`` has dimensions and scalars.
-
-    Certain are elements and regions at constant places, and regions in the first and last iterations of loops if all
-    conditions hold there; elements there, too, for a target ``is_unguarded`` whose code does not look at them.
+    """Raise UserCodeError for the first access that is certainly outside its tile: at a constant place, or,
+    for regions, in the first or last iterations of loops whose conditions all hold. Elements there count,
+    too, for a target ``is_unguarded`` whose code does not check them. ``known`` has dimensions and scalars.
     """
     scope = Scope()
     scope.start(func)
@@ -73,7 +70,7 @@ def require_inside(
 
 
 def find_wrapped(func: Any) -> tuple[Diagnostic, ...]:  # noqa: ANN401
-    """A note for each line with an index that TileLang counts from the end, because it is certainly negative."""
+    """A note for each line with an index that is certainly negative, so TileLang counts it from the end."""
     meant = without_negative_indices(func)
     if meant is func:
         return ()
@@ -131,8 +128,6 @@ def _wrapped(parts: Sequence[Any], counted: Sequence[Any]) -> Iterator[str]:
 
 
 class _Search:
-    """Looks at all accesses of a kernel in turn."""
-
     def __init__(self, scope: Scope, is_unguarded: bool) -> None:
         self._scope = scope
         self._is_unguarded = is_unguarded
@@ -177,7 +172,7 @@ class _Search:
                 self._require(node, ones, points if self._is_unguarded else ())
 
     def _require(self, place: Any, extents: Sequence[Any], points: Sequence[Point]) -> None:  # noqa: ANN401
-        """Raise UserCodeError if a box that begins at ``place`` is outside its tile, at one of the points if it varies."""
+        """Raise UserCodeError if a box that begins at ``place`` is outside its tile at one of the points."""
         sizes = list(place.buffer.shape)
         is_tile = str(place.buffer.scope()) != "global"
         if not is_tile or not len(extents) == len(place.indices) == len(sizes):
@@ -225,14 +220,13 @@ def _iterate(loop: Any, runs: _Runs) -> _Runs:  # noqa: ANN401
 
 
 def _choose(condition: Any, wanted: bool, runs: _Runs) -> _Runs:  # noqa: ANN401
-    """The runs in which a condition is as wanted."""
     values = [_value(condition, at) for at in runs.points]
     held = [dict(at) for at, value in zip(runs.points, values, strict=True) if value == wanted]
     return _Runs(points=held, are_all=runs.are_all and None not in values)
 
 
 def _value(expr: Any, at: Point) -> int | None:  # noqa: ANN401
-    """The value of an integer or a condition at a point; None if it is not known there."""
+    """The value of an integer or a condition at a point; None if unknown."""
     if is_var(expr):
         return at[key_of(expr)][1] if key_of(expr) in at else None
     if at and type(expr).__name__ != "IntImm":

@@ -1,4 +1,6 @@
-"""Finds registers through which iterations of a parallel nest depend on each other: on a GPU each thread has its own."""
+"""Finds registers through which iterations of a parallel nest depend on each other; a GPU's threads
+have their own.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,9 +21,8 @@ def find_carried(nest: For, variables: Iterable[str]) -> list[str]:
 
 
 def find_summed(nest: For, fragments: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
-    """The fragments whose elements several iterations update from another fragment, and that one: its layout decides which threads do so.
-
-    The only element of a fragment is known to every thread.
+    """The fragments whose elements several iterations update from another fragment, and that one:
+    its layout decides which threads do so. Every thread knows the only element of a fragment.
     """
     loops = _loops_of(nest)
     for stmt in walk((nest,)):
@@ -48,7 +49,9 @@ def _loops_of(nest: For) -> set[str]:
 def _read_early(
     body: tuple[Stmt, ...], known: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """What ``body`` reads before it is written, and what is written after it in any case; ``known`` is written before."""
+    """What ``body`` reads before it is written, and what is certainly written after it, given what
+    is ``known`` to be.
+    """
     early: frozenset[str] = frozenset()
     for stmt in body:
         own = own_effects(stmt)

@@ -41,11 +41,9 @@ class ChainError(UsageError, ValueError, code="chain"):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """What a tuner is to tune.
-
-    ``configs`` are the user's, ``arguments`` the other plain values with which the kernel is made and run.
-    ``elaborate`` returns the PrimFunc of one of the configs. ``is_decided`` states that the caller has given the
-    parameters that the configs vary: there is nothing to tune.
+    """What a tuner is to tune. ``configs`` are the user's, ``arguments`` the other plain values
+    with which the kernel is made and run. ``elaborate`` returns the PrimFunc of a config. If it
+    ``is_decided``, the caller gave the parameters that configs vary.
     """
 
     found: Found
@@ -63,7 +61,6 @@ class Chain:
 
 def read_chain(tuner: Any, inputs: Sequence[object] | None = None) -> Chain:  # noqa: ANN401 (TileLang's)
     """The chain of a TileLang ``AutoTuner``; ``inputs`` are those that the caller has named for it.
-
     Raises ChainError with the key for configs, sizes and inputs that do not fit the kernel.
     """
     function = tuner.fn
@@ -130,7 +127,7 @@ def make_alone(tuner: Any, func: Any, config: Mapping[str, Any], *, with_tir: bo
 
 
 def find_outputs(func: Any, out_idx: Any) -> list[int] | None:  # noqa: ANN401 (TVM's)
-    """The positions of a kernel's results, in the order in which it returns them; None if it returns nothing."""
+    """The positions of a kernel's results in the order of their return; None if it returns nothing."""
     out_idx = attributes_of(func).get("tilelang_out_idx") if out_idx is None else out_idx
     if out_idx is None:
         return None
@@ -152,7 +149,6 @@ def describe_params(func: Any) -> list[Any]:  # noqa: ANN401 (TVM's)
 
 
 def _given_values(tuner: Any) -> dict[str, object]:  # noqa: ANN401 (TileLang's)
-    """The values given by the caller of a decorated kernel, or captured by the function of a chain."""
     if tuner._kernel_parameters is not None:  # noqa: SLF001 (TileLang's)
         values, named = tuner._kernel_parameters  # noqa: SLF001
         return {**dict(zip(tuner._function_parameters, values, strict=False)), **dict(named)}  # noqa: SLF001
@@ -199,7 +195,7 @@ def _require_known(
 
 
 def _leave_rejected(chain: Chain, where: Callable[..., object]) -> Chain:
-    """The chain with its kernel's ``where``, and without the configs that it rejects. Raises RejectedError if it rejects all."""
+    """The chain without configs that the kernel's ``where`` rejects; RejectedError if it rejects all."""
     found = Found(chain.found.name, replace(chain.found.recipe, where=where))
     plain = found.expand({}).configs
     accepted = [found.accepts(chain.arguments, config) for config in plain]
@@ -216,7 +212,7 @@ def _signed(
     plain: Collection[str],
     varied: Collection[str],
 ) -> Callable[..., object]:
-    """A function with the kernel's name and these of its parameters, which states what the kernel takes."""
+    """A function with the kernel's name and these of its parameters."""
 
     def takes(**_values: object) -> None: ...
 
@@ -241,7 +237,7 @@ def _read_out_idx(given: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (TileLa
 
 
 def _bind(chain: Chain, inputs: Sequence[object] | None) -> Chain:
-    """The chain with what only an elaborated kernel states: its results, and the sizes and numbers passed with each call."""
+    """The chain with what only an elaborated kernel states: results, and each call's sizes and numbers."""
     name, arguments = chain.found.name, chain.arguments
     lowered = _lower_first(chain)
     if lowered is None:
@@ -291,7 +287,6 @@ def _supply_tensors(
 def _match(
     name: str, program: Program, taken: Sequence[int], inputs: Sequence[object]
 ) -> dict[str, Value]:
-    """The dimensions and numbers of a Program, from the inputs of its call."""
     if len(inputs) != len(taken):
         raise ChainError(f"{name} takes {count_of(len(taken), 'input')}, not {len(inputs)}")
     numbers: dict[str, Value] = {}

@@ -1,11 +1,8 @@
-"""Identity of a function's behaviour, by content: its code and everything that its code names.
-
-A function of the user's counts by bytecode, constants, defaults, captured variables and the globals
-that it names, and recursively by their content; data counts by value; installed modules count
-by name and version; the user's own modules by their source. Comments, formatting,
-paths and line numbers do not count. What happens outside the process (files, clocks, random
-numbers) is not seen; a function that names ``open`` or evaluates text has no identity. Files that are read in
-other ways are noted when it runs (``frontend/reads.py``).
+"""Identity of a function's behaviour, by content: its code and, recursively, all that its code names. A
+user's function counts by bytecode, constants, defaults, captured variables and named globals; data by value;
+installed modules by name and version; the user's own modules by source. Comments, formatting, paths and line
+numbers do not count. What is outside the process (files, clocks, random numbers) is not seen: a function
+that names ``open`` or evaluates text has no identity. ``frontend/reads.py`` notes other files at the run.
 """
 
 import builtins
@@ -46,10 +43,8 @@ _CachedFunction = type(functools.lru_cache(lambda: None))
 
 @dataclass(frozen=True, kw_only=True)
 class Closure:
-    """What a function's behaviour depends on.
-
-    ``digest`` is None if some part of it cannot be identified. ``modules`` are the top-level
-    names of the installed modules that it uses, and ``files`` those of other code.
+    """What a function's behaviour depends on. ``digest`` is None if some part cannot be identified.
+    ``modules`` are the top-level names of installed modules that it uses, ``files`` those of other code.
     """
 
     digest: Digest | None
@@ -58,9 +53,8 @@ class Closure:
 
 
 def examine(function: object, *, has_sources: bool = False) -> Closure:
-    """Walk everything that ``function`` depends on.
-
-    With ``has_sources`` the caller is responsible for files that are opened, and for modules that are imported only when it runs.
+    """Walk all that ``function`` depends on. With ``has_sources`` the caller is responsible for
+    opened files and for modules imported only when it runs.
     """
     walk = _Walk(has_sources=has_sources)
     try:
@@ -77,12 +71,10 @@ def closure_digest(function: object) -> Digest | None:
 
 
 class _Walk:
-    """One traversal. Every visit adds tokens to ``hash``; equal token streams are equal closures.
-
-    Functions, classes, modules and instances are entered once, and referred to by their ordinal when met
-    again, which also ends cycles. Plain containers are entered every time, because whether two
-    equal constants are one object depends on how the code was loaded; only a container that is met
-    inside itself is referred to by its depth.
+    """One traversal; equal token streams in ``hash`` are equal closures. Functions, classes,
+    modules and instances are entered once, then referred to by ordinal, which ends cycles. Plain
+    containers are entered every time, since loading decides whether equal constants are one object;
+    only one met inside itself is referred to by its depth.
     """
 
     def __init__(self, *, has_sources: bool = False) -> None:
@@ -319,7 +311,6 @@ class _Walk:
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """The global names that a function or the code nested in it reads."""
     steps = (step for part in _nested_code(code) for step in dis.get_instructions(part))
     return {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
 
@@ -337,7 +328,6 @@ def _imports(code: types.CodeType) -> set[tuple[str, int]]:
 
 
 def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
-    """``code`` and all code nested in it."""
     yield code
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -1,6 +1,5 @@
-"""The ``@tileyard.kernel`` declaration: what a user declares about a kernel in addition to its code.
-
-Importing this module imports neither TileLang nor torch nor NumPy.
+"""The ``@tileyard.kernel`` declaration: what a user declares about a kernel in addition to its
+code. Importing this module imports neither TileLang nor torch nor NumPy.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +25,8 @@ _NAMES = ("__module__", "__qualname__", "__doc__")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelDeclaration(Generic[P, R]):
-    """A kernel with its declaration; a call does what its function does.
-
-    ``function`` is the decorated function. The other fields are those of ``kernel``, as given.
+    """A kernel with its declaration; a call does what its ``function`` does. The other fields are
+    as given to ``kernel``.
     """
 
     function: Callable[P, R]
@@ -191,9 +189,8 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
 
 
 def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
-    """Declare ``function``, or redeclare it: fields that are not None replace those it has.
-
-    The fields must have the same form as in a KernelDeclaration.
+    """Declare ``function``, or redeclare it: fields that are not None replace those it has. They
+    have the same form as in a KernelDeclaration.
     """
     _check_callable("the decorated object", function)
     if not isinstance(function, KernelDeclaration):
@@ -205,12 +202,12 @@ def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> Kern
 class KernelInfo(Record):
     """An author's description of one kernel of a file before anything is elaborated.
 
-    ``parameters`` are all of them; ``required`` those without a default; ``tunable`` those that its own space or configs vary.
-    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel was declared.
-    ``tolerance`` and ``timing`` are the author's settings, None for the default; a run may take ``run_s`` seconds, 0 for the default limit.
-    If it ``is_open``, only the elaborated kernel shows the names of all sizes that it takes.
-    ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or "given". ``line`` is the kernel's
-    in ``file``, 0 if it is not known.
+    ``required`` parameters have no default; ``tunable`` ones are varied by its own space or configs;
+    ``defaults`` holds the plain ones. ``shapes`` are named sets of arguments. ``style`` names how the kernel
+    was declared. ``tolerance`` and ``timing`` are the author's, None for the default; a run may take
+    ``run_s`` seconds, 0 for the default limit. If it ``is_open``, only the elaborated kernel names all its
+    sizes. ``inputs`` are "ours", "drawn" by a function of the kernel's own that takes an ``rng``, or
+    "given". ``line`` is the kernel's in ``file``, 0 if unknown.
     """
 
     name: str
@@ -242,9 +239,8 @@ def user_function(decorated: object) -> object:
 
 
 def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, Value]:
-    """The arguments of a kernel's shape, of the first one if the name is empty.
-
-    Raises UsageError, which begins with ``where``, for an unknown shape.
+    """The arguments of a kernel's shape, the first if the name is empty. Raises UsageError, which
+    begins with ``where``, for an unknown one.
     """
     if not shape:
         return next(iter(info.shapes.values()), {})

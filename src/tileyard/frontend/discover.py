@@ -20,12 +20,9 @@ _GUARD_HINT = "what runs the kernel belongs below if __name__ == '__main__'"
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path``.
-
-    A folder such as ``/tmp`` is left out: the user names the file, not the files that others put beside it.
-    The module stays in ``sys.modules`` and its folder on the path, because its functions may
-    import more when they run. ``sys.argv`` contains only the file while it runs. Raises
-    KernelFileError if the file is missing, is not Python, or raises.
+    """Run a file as a module, not as ``__main__``, with its folder first on ``sys.path`` unless that is one
+    like ``/tmp``. Both stay, because its functions may import more when they run. ``sys.argv`` has only the
+    file meanwhile. Raises KernelFileError if the file is missing, is not Python, or raises.
     """
     path = path.absolute()
     if not path.is_file():
@@ -66,10 +63,8 @@ def _is_like_tmp(folder: Path) -> bool:
 
 
 def find_kernels(module: ModuleType) -> dict[str, Found]:
-    """The kernels of a module by their first name, in the module's order of names.
-
-    A kernel that the module imported from another counts only if ``__all__`` lists it, or if
-    the module has none of its own.
+    """The kernels of a module by their first name, in the module's order of names. Imported kernels
+    count only if ``__all__`` lists them, or if the module has none of its own.
     """
     kernels = {name: value for name, value in vars(module).items() if not name.startswith("__")}
     exported = set(getattr(module, "__all__", ()))
@@ -115,9 +110,8 @@ def read_kernels(values: Mapping[str, object]) -> dict[str, Found]:
 
 
 def _is_imported(kernel: object, module: ModuleType) -> bool:
-    """Whether another module has this kernel under a name, so that this one only imported it.
-
-    A kernel that a function of another module made for this one belongs to this one.
+    """Whether another module has this kernel under a name, so that this one only imported it. A
+    kernel that another module's function made for this one belongs to this one.
     """
     home = getattr(user_function(kernel), "__module__", None)
     if home == module.__name__ or home not in sys.modules:

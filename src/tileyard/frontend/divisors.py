@@ -1,8 +1,6 @@
-"""Guards divisors whose results are not stored: the tail of a ragged tile is filled with zeros, and used as a divisor all the same.
-
-A GPU computes some number from it, which the kernel writes beyond an array's edge, or under a condition that does not hold
-there. So a divisor of 0 becomes 1 if the result certainly reaches no array. Any other 0 is the kernel's fault.
-A value stored directly into an array is not computed beyond its edge.
+"""Guards divisors whose results are not stored: in a ragged tile's tail, filled with zeros, or under a false
+condition. A divisor of 0 becomes 1 if the result certainly reaches no array; any other 0 is the kernel's
+fault. A value stored directly into an array is not computed beyond its edge.
 """
 
 from collections import defaultdict
@@ -59,9 +57,8 @@ _Tests = tuple[tuple[Expr, ...], ...]
 
 
 class _Site(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that assigns ``value`` to a variable, or to the element of a buffer at ``indices``.
-
-    A copy is such a statement for each element of its box, numbered by ``own``.
+    """A statement that assigns ``value`` to a variable, or to the element of a buffer at
+    ``indices``. A copy is one for each element of its box, numbered by ``own``.
     """
 
     number: int
@@ -78,7 +75,7 @@ class _Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_divisors(program: Program) -> Program:
-    """``program`` with a condition at each divisor whose result may reach no array; otherwise the same statements."""
+    """``program`` with a condition at each divisor whose result may reach no array."""
     guard = _Guard(program)
     return msgspec.structs.replace(program, body=guard.body(program.body, count()))
 
@@ -207,9 +204,8 @@ class _Guard:
         return tuple(found) if all(found) else None
 
     def _is_whole(self, site: _Site, around: _Path, read: tuple[Expr, ...]) -> bool:
-        """Whether the element ``read`` is always one that ``site`` has just written.
-
-        ``around`` are the loops of ``site`` that do not contain the reader: they have completed by then.
+        """Whether the element ``read`` is always one that ``site`` has just written. ``around`` are
+        the loops of ``site`` that do not contain the reader: they have completed by then.
         """
         own = self._constants | site.own
         for loop, _ in around:
@@ -265,7 +261,9 @@ def _sum(start: Expr, number: Var) -> Expr:
 def _uses(
     expr: Expr, name: str, conds: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
-    """The elements of ``name``, a buffer or variable, in ``expr``, and the conditions under which they count."""
+    """The elements of ``name``, a buffer or variable, in ``expr``, and the conditions under which
+    they count.
+    """
     if isinstance(expr, Op) and expr.name == "select":
         cond, then, orelse = expr.args
         yield from _uses(cond, name, conds)
@@ -311,7 +309,6 @@ def _is_never(test: Expr, ranges: Ranges) -> bool:
 
 
 def _names(exprs: Iterable[Expr]) -> frozenset[str]:
-    """The variables and buffers in ``exprs``."""
     parts = [part for expr in exprs for part in walk_expr(expr)]
     variables = {part.name for part in parts if isinstance(part, Var)}
     return frozenset(variables | {part.buffer for part in parts if isinstance(part, Load)})

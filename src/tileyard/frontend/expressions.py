@@ -133,7 +133,7 @@ def is_region(expr: Any) -> bool:  # noqa: ANN401
 
 
 def lower_region(scope: Scope, call: Any) -> Region:  # noqa: ANN401
-    """The box described by a ``tl.region`` call or a plain load, in the thread's own box if each thread has one."""
+    """The box of a ``tl.region`` call or a plain load, in the thread's own box if each thread has one."""
     match type(call).__name__:
         case "Call" if call_name(call) == "tl.region":
             load, _, *extents = list(call.args)
@@ -278,13 +278,11 @@ def _atomic_load(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
 
 
 def _element(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """The element itself, or the target of a pointer."""
     arg = expr.args[0]
     return lower_expr(scope, arg) if is_load(arg) else lower_pointer(scope, arg)
 
 
 def _any_or_all(scope: Scope, expr: Any) -> Expr:  # noqa: ANN401
-    """Whether any, or all, of some consecutive elements are true."""
     place, count = lower_pointer(scope, expr.args[0]), lower_expr(scope, expr.args[1])
     shape = scope.named(place.buffer).shape
     sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
@@ -364,7 +362,6 @@ def _numbers(scope: Scope, name: str, args: Sequence[Any]) -> list[Any]:
 
 
 def _of(operation: str, _: Scope, dtype: str, args: list[Expr]) -> Expr:
-    """One operation on the same arguments."""
     return Op(operation, tuple(args), dtype)
 
 

@@ -1,8 +1,6 @@
-"""CUDA functions that kernels call by name, and the meanings of the known ones.
-
-A function in CUDA text that the user imports is known by its name and its whole text, ignoring spaces and
-comments: these are the functions with which TileLang's own examples and BitBLAS unpack small numbers. Every
-other function is refused by name.
+"""CUDA functions that kernels call by name, and the meanings of the known ones. A function in
+imported CUDA text is known by its name and whole text without spaces and comments: those with which
+TileLang's examples and BitBLAS unpack small numbers. All others are refused by name.
 """
 
 import hashlib
@@ -113,9 +111,8 @@ def _bits(word: Expr, shift: int, mask: int) -> Expr:
 
 
 def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
-    """Numbers of ``bits``; ``place`` returns the byte, and the bit in it, at which number ``i`` begins.
-
-    A stored number ``x`` means ``factor * x - offset``.
+    """Numbers of ``bits``; ``place`` returns the byte, and the bit in it, at which number ``i``
+    begins. A stored ``x`` means ``factor * x - offset``.
     """
 
     def unpack(_: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
@@ -134,8 +131,9 @@ def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
 
 
 def _twiddled_fp4(scope: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
-    """Groups of four bytes, the first one on top of a word, hold the bits of eight numbers (sign, two bits
-    of exponent, one of fraction) at places from which a GPU makes them bfloat16 with a shift and a mask."""
+    """Groups of four bytes, the first on top of a word, hold eight numbers' bits (sign, two of
+    exponent, one of fraction) where a GPU makes them bfloat16 with a shift and a mask.
+    """
     lets: list[Stmt] = []
     found: Numbers = []
     for group in range(count):
@@ -171,9 +169,8 @@ def _fp4(word: Expr, places: list[int]) -> Expr:
 
 @dataclass(frozen=True)
 class _Function:
-    """A known function: a digest of its text, its result's type, what it does, and for how many numbers.
-
-    The last of ``counts`` is the default number.
+    """A known function: its text's digest, its result's type, what it does, and for how many
+    numbers. The last of ``counts`` is the default.
     """
 
     digest: str

@@ -1,10 +1,9 @@
-"""What the answers of a process depend on: code that it ran, files that it read, modules that it looked for.
+"""What the answers of a process depend on: code that it ran, files that it read, modules that it sought.
 
-Recorded in the process that runs a user's code, by the interpreter's own audit events, and checked
-in any other: as long as a footprint is current, the same questions would get the same answers.
-Installed packages and the standard library count by what is installed; every other file counts by
-content, and so does a file that was looked for in vain. What causes no audit event is not seen:
-files opened by C code, other processes, folders that are listed, clocks, random numbers, the network.
+The interpreter's audit events record it in the process that runs a user's code; while a footprint is
+current, the same questions get the same answers anywhere. Installed packages count by what is installed,
+other files by content, also those sought in vain. Not seen is what causes no audit event: files opened by C
+code, other processes, listed folders, clocks, random numbers, the network.
 """
 
 import hashlib
@@ -55,11 +54,9 @@ class Search(Record):
 
 
 class Footprint(Record):
-    """The dependences of a process up to some moment.
-
-    ``files`` has the digest of each file's content, empty if the file did not exist.
-    ``variables`` are the environment variables that the user's code names. ``is_settled`` is False
-    if files changed while they were in use, so that it is unknown which content was seen.
+    """The dependences of a process up to some moment. ``files`` has the digest of each file's content, empty
+    for a missing file; ``variables`` are environment variables that the user's code names. It is not
+    ``is_settled`` if files changed while in use: it is unknown which content was seen.
     """
 
     files: dict[str, str]
@@ -84,9 +81,8 @@ def is_current(footprint: Footprint, environ: Mapping[str, str]) -> bool:
 
 
 def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The surroundings of all code that a process like this one runs: interpreter, packages, host.
-
-    Packages are named with their versions, as the folders of ``sys.path`` list them.
+    """The interpreter, packages and host of all code that a process like this one runs. Packages
+    have their versions, as the folders of ``sys.path`` list them.
     """
     host, folders = os.uname(), (*find_working_folder(environ), *sys.path)
     heard = sorted(name for name in environ if name.startswith(HEARD_VARIABLES))
@@ -110,9 +106,8 @@ def describe_surroundings(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def find_working_folder(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The working directory if a user's code is to import from it, as with ``python -m``; else nothing.
-
-    It is excluded if others may write there, or if PYTHONSAFEPATH excludes it.
+    """The working directory if a user's code is to import from it, as with ``python -m``; else
+    nothing, also if others may write there or PYTHONSAFEPATH excludes it.
     """
     folder = Path.cwd()
     is_safe = not environ.get("PYTHONSAFEPATH") and not find_stranger(folder)
@@ -272,7 +267,6 @@ def _list_names(folder: str) -> list[str]:
 
 
 def _list_entries(folder: str) -> Iterable[str]:
-    """The entries of a folder that may be modules or packages."""
     for name in _list_names(folder):
         stem, dot, suffix = name.partition(".")
         if stem and f"{dot}{suffix}" in _SUFFIXES:

@@ -1,4 +1,4 @@
-"""A user's kernel, in one view for all styles: its parameters, space, elaboration, and the lowering of a config."""
+"""A user's kernel in one view for all styles: parameters, space, elaboration, and lowering of a config."""
 
 import itertools
 import sys
@@ -52,10 +52,8 @@ class Elaboration:
 
 
 class Found:
-    """One kernel. Arguments and configs are plain values, checked before the user's code sees them.
-
-    Every method raises UsageError for invalid values, and UserCodeError for anything that the
-    user's code raises.
+    """One kernel. Arguments and configs are plain values, checked before the user's code sees them. Methods
+    raise UsageError for invalid values, and UserCodeError for anything that the user's code raises.
     """
 
     def __init__(self, name: str, recipe: Recipe) -> None:
@@ -108,7 +106,7 @@ class Found:
             raise self.describe_refusal(arguments, config)
 
     def describe_refusal(self, arguments: Arguments, config: Arguments) -> RejectedError:
-        """The error for a config that ``where`` rejects: it names the config, the arguments and the line of the rule."""
+        """The error for a config that ``where`` rejects, with the config, the arguments and the rule's line."""
         varied = {*config, *self.expand(arguments).names}
         named = _asked_by(self.recipe.where) or ()
         values = {**self.parameters.defaults, **arguments, **config}
@@ -130,7 +128,9 @@ class Found:
         )
 
     def find_rule(self, program: Program, numbers: Arguments) -> Rule | None:
-        """The part of ``where`` that depends on these dimensions and scalars of a Program; None if it asks for none of them."""
+        """The part of ``where`` that depends on these dimensions and scalars of a Program; None if
+        there is none.
+        """
         asked = _asked_by(self.recipe.where)
         named = {key: value for key, value in numbers.items() if asked is None or key in asked}
         if not named:
@@ -192,10 +192,8 @@ class Found:
     def supply_inputs(
         self, arguments: Arguments, specs: Sequence[TensorSpec], seed: int = INPUT_SEED
     ) -> object:
-        """The result of the user's own ``inputs`` (or ``supply_prog``); None if there is none.
-
-        A mapping from tensor name to array, or a sequence of arrays for the ``in`` and ``inout``
-        tensors of ``specs``.
+        """The result of the user's own ``inputs`` or ``supply_prog``: a mapping from tensor name to
+        array, or arrays for the ``in`` and ``inout`` tensors of ``specs``; None if there is none.
         """
         if self.recipe.inputs is not None:
             values = self.complete(arguments)
@@ -211,7 +209,6 @@ class Found:
     # ---- inside -----------------------------------------------------------------------------
 
     def _tell_inputs(self) -> Literal["ours", "drawn", "given"]:
-        """The origin of the inputs: see KernelInfo."""
         if self.recipe.inputs is None:
             return "ours" if self.recipe.supply is None else "given"
         parameters = parameters_of(self.recipe.inputs)
@@ -274,9 +271,8 @@ class Found:
             raise UsageError(f"pass_configs of {self.name}: {error.message}") from None
 
     def _call_supply(self, supply: Callable[..., object], specs: Sequence[TensorSpec]) -> object:
-        """Call TileLang's ``supply_prog``, which returns every tensor that the kernel is called with.
-
-        Outputs that the kernel allocates itself are not among them; other outputs are dropped here.
+        """Call TileLang's ``supply_prog``, which returns every tensor that the kernel is called
+        with. Outputs are dropped; those that the kernel allocates itself are not among them.
         """
         tilelang = sys.modules["tilelang.engine.param"]
         dtype = sys.modules["tilelang.language"].dtype
@@ -324,11 +320,9 @@ def lower_config(
     with_tir: bool = False,
     pipeline: str = "",
 ) -> "MadeKernel":
-    """Elaborate and lower one config; with a ``pipeline``, after its passes.
-
-    Raises UsageError, RejectedError for a config that ``where`` rejects, and UserCodeError, also for an access that is certainly outside
-    its tile; UnsupportedError and InvalidProgramError too, except that with ``with_tir`` they become the Kernel's refusal if its
-    parameters are covered.
+    """Elaborate and lower one config; with a ``pipeline``, after its passes. Raises UsageError,
+    RejectedError, UserCodeError, also for an access certainly outside its tile, UnsupportedError and
+    InvalidProgramError; ``with_tir`` the last two become the Kernel's refusal if its parameters are covered.
     """
     elaboration = found.elaborate(arguments, config)
     # Importing these takes seconds, and the user's own code has usually imported most of it already.
@@ -342,7 +336,7 @@ def lower_config(
 def lower_for_check(
     found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
 ) -> "MadeKernel":
-    """As ``lower_config``, for a caller that runs the Program itself and so reports each access outside a tile."""
+    """As ``lower_config``, for a caller that runs the Program itself and so reports accesses outside tiles."""
     elaboration = found.elaborate(arguments, config)
     made = _lower(found, elaboration, pipeline=pipeline)
     return _bind(found, elaboration, made, arguments)
@@ -351,9 +345,8 @@ def lower_for_check(
 def lower_open(
     found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
 ) -> "MadeKernel":
-    """As ``lower_for_check``, with its dimensions and scalar parameters left open.
-
-    A ``pipeline`` is one of Tileyard's, or TileLang's own as ``tilelang:sm_90a``: then the Kernel is as TileLang plans it for that.
+    """As ``lower_for_check``, with its dimensions and scalar parameters left open. A ``pipeline``
+    is one of Tileyard's, or TileLang's own for a GPU, as ``tilelang:sm_90a``.
     """
     return _lower(found, found.elaborate(arguments, config), pipeline=pipeline)
 
@@ -409,9 +402,8 @@ def _bind(
 def bind_numbers(
     found: Found, program: Program, arguments: Arguments, spare: Sequence[str] = ()
 ) -> dict[str, Value]:
-    """The dimensions and scalar parameters of a Program by name, taken from the arguments.
-
-    ``spare`` ones need not belong to the Program.
+    """The dimensions and scalar parameters of a Program, taken from the arguments by name;
+    ``spare`` ones need not be in it.
     """
     wanted = {var.name: var.dtype for var in (*program.dims, *scalar_params(program))}
     known = {*found.parameters.own, *wanted, *spare}

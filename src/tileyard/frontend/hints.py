@@ -1,6 +1,5 @@
-"""Hints of a kernel on how it runs on a GPU: results are the same without them.
-
-The Program keeps schedules of pipelined loops, and layouts. Of the other hints, this module has the names in TIR.
+"""Hints of a kernel on how it runs on a GPU; they change no result. The Program keeps schedules of
+pipelined loops, and layouts; the names of others in TIR are here.
 """
 
 from typing import Any
@@ -17,9 +16,8 @@ from tileyard.ir.syntax import layout_indices
 
 
 def with_pipeline(scope: Scope, loop: For, annotations: Any) -> For:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A serial ``loop`` with the pipeline that its annotations request.
-
-    TileLang ignores an order without stages, and stages without an order.
+    """A serial ``loop`` with the pipeline that its annotations request. TileLang ignores an order
+    without stages, and stages without an order.
     """
     found = msgspec.structs.replace(
         loop,
@@ -42,7 +40,7 @@ def with_pipeline(scope: Scope, loop: For, annotations: Any) -> For:  # noqa: AN
 
 
 def read_depths(schedule: Any) -> dict[str, int]:  # noqa: ANN401
-    """For each loop in a schedule of roles, the largest number of versions of a tile that its roles pass on."""
+    """For each loop in a schedule of roles, the largest number of versions of a tile that roles pass on."""
     depths = {str(pipeline.name): int(pipeline.depth) for pipeline in schedule.pipelines}
     return {
         str(one.id): max(depths[str(step.pipeline)] for step in steps)
@@ -62,7 +60,6 @@ def with_layout(scope: Scope, buffer: Buffer) -> Buffer:
 
 
 def _with_layout(scope: Scope, buffer: Buffer, given: Any) -> Buffer:  # noqa: ANN401
-    """``buffer`` with a layout of TileLang's, whose expressions are over its forward variables."""
     inside = Scope()
     *indices, copy = layout_indices(len(buffer.shape))
     variables = list(given.get_forward_vars())

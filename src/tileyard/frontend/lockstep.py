@@ -1,8 +1,6 @@
 """Lowers what a kernel addresses to single threads: they run side by side, statement by statement.
-
-That is one of the orders that a GPU may take, and not a later one than its synchronization requires: all threads
-complete a statement before any of them begins the next one. Statements in
-which no thread sees the effects of another are done together, thread by thread.
+That is an order that a GPU may take: all threads complete a statement before any begins the next.
+Statements whose effects no other thread sees are done together, thread by thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,8 +33,9 @@ _DIMENSIONS = "xyz"
 
 
 class Lowering(NamedTuple):
-    """The body's lowering: ``lower`` takes any statement, ``lower_plain`` one that is for all
-    threads, ``numbered`` registers statements made here, ``note`` one more whose body follows."""
+    """The body's lowering: ``lower`` takes any statement, ``lower_plain`` one for all threads,
+    ``numbered`` registers statements made here, ``note`` one more whose body follows.
+    """
 
     lower: Callable[[Any], tuple[Stmt, ...]]
     lower_plain: Callable[[Any], tuple[Stmt, ...]]
@@ -118,7 +117,9 @@ class Lockstep:
     # ---- thread by thread -------------------------------------------------------------------
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
-        """Whether ``item`` binds a value that reads no memory: it can be repeated wherever it is needed."""
+        """Whether ``item`` binds a value that reads no memory, so that it can be repeated where it
+        is needed.
+        """
         return (
             type(item).__name__ == "Bind"
             and self._code.depends(item.value)
@@ -134,7 +135,7 @@ class Lockstep:
         return not any(a.conflicts(b, frozenset(self._threads.wide)) for a, b in pairs)
 
     def _thunk(self, item: Any) -> Callable[[], tuple[Stmt, ...]]:  # noqa: ANN401
-        """The lowering of ``item`` for one thread. A value that it binds is kept for the statements after it."""
+        """The lowering of ``item`` for one thread. A value that it binds is kept for later statements."""
         if type(item).__name__ != "Bind":
             return lambda: self._do.lower(item)
         where = self._scope.where
@@ -155,7 +156,6 @@ class Lockstep:
         return self._scope.new_buffer(name, dtype, self._scope.position.extents)
 
     def _each(self, group: Sequence[Callable[[], tuple[Stmt, ...]]]) -> tuple[Stmt, ...]:
-        """A loop over the threads around ``group``, under its condition."""
         if not group:
             return ()
         self._roles.require_one("what single threads do")
@@ -173,7 +173,7 @@ class Lockstep:
         return Load(mask, self._scope.position.indices, "bool")
 
     def _loops(self, kind: LoopKind = "threads") -> list[For]:
-        """A loop for each dimension of the block that has more than one thread, the last dimension outermost."""
+        """A loop for each dimension of the block with several threads, the last dimension outermost."""
         asked, everyone = self._threads.asked, self._threads.everyone
         wide = self._threads.wide
         if asked != everyone:
@@ -206,7 +206,7 @@ class Lockstep:
     # ---- all threads together ---------------------------------------------------------------
 
     def _split(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """A statement in which threads see each other's effects: all do one part of it before the next part."""
+        """A statement in which threads see each other's effects: all do one part of it before the next."""
         refuse = self._scope.refuse
         differs = any(map(self._code.depends, heads_of(item)))
         match type(item).__name__:
@@ -234,7 +234,6 @@ class Lockstep:
                 return self._do.lower_plain(item)
 
     def _branch(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Both sides, each done by the threads for which its condition holds."""
         if self._threads.decides(item.condition) and parts_ways(item) and self._mask is None:
             return self._do.lower_plain(item)
         outside = self._mask
@@ -253,7 +252,9 @@ class Lockstep:
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
     ) -> tuple[Stmt, ...]:
-        """Note for each thread whether it runs the following statements, which are under ``mask`` from here on."""
+        """Note for each thread whether it runs the following statements, which are under ``mask``
+        from here on.
+        """
 
         def store() -> tuple[Stmt, ...]:
             if outside is None:
@@ -270,7 +271,6 @@ class Lockstep:
         return found
 
     def _allreduce(self, item: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """Fold a value over some dimensions of the block, and give all threads the result."""
         scope, reducer = self._scope, item.node
         count, value, condition, target, *axes = list(item.body.value.args)
         name = _FOLDS.get(type(reducer.result[0]).__name__ if len(reducer.result) == 1 else "")
@@ -313,7 +313,6 @@ class Lockstep:
 
 
 def _nest(loops: Sequence[For], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """``loops``, the first one outermost, around ``body``."""
     for loop in reversed(loops):
         body = (For(loop.var, loop.start, loop.extent, loop.kind, body),)
     return body

@@ -59,7 +59,7 @@ def atomic(scope: Scope, kind: AtomicKind, source: Region | Expr, dst: Region) -
 def rows(
     array: Region, tile: Region, places: Sequence[tuple[Expr, Expr]]
 ) -> list[tuple[Region, Region]]:
-    """For each place in a matrix the elements from there on, as many as in a row of ``tile``, and that row."""
+    """For each place in a matrix, as many elements from there on as in a row of ``tile``, and that row."""
     extents = (Const(1, "int32"), tile.extents[1])
     return [
         (
@@ -73,9 +73,8 @@ def rows(
 def scan(
     scope: Scope, kind: ScanKind, regions: tuple[Region, Region], axis: int, is_reverse: bool
 ) -> tuple[Stmt, ...]:
-    """Each element of the second region is the fold of that of the first and all before it along the axis, in its dtype.
-
-    With ``is_reverse`` the scan begins at the end.
+    """Each element of the second region is the fold, in its dtype, of the first's up to there along
+    the axis; with ``is_reverse`` from the end.
     """
     src, dst = regions
     scope.require(
@@ -152,9 +151,8 @@ def transpose(scope: Scope, src: Region, dst: Region) -> tuple[Stmt, ...]:
 def im2col(
     scope: Scope, image: Region, columns: Region, steps: tuple[Expr, Expr], window: Window
 ) -> tuple[Stmt, ...]:
-    """Rows are places of the window in an image (n, h, w, c), columns are its elements.
-
-    ``steps`` count blocks of rows and of columns. Outside the image there are zeros.
+    """Rows are places of the window in an image (n, h, w, c), columns are its elements. ``steps``
+    count blocks of rows and of columns. Outside the image there are zeros.
     """
     shape = scope.named(image.buffer).shape
     scope.require(
@@ -228,7 +226,6 @@ def _nest(
     body: tuple[Stmt, ...],
     kind: LoopKind = "parallel",
 ) -> tuple[Stmt, ...]:
-    """Loops over all variables among ``loops`` around ``body``."""
     for var, extent in zip(reversed(loops), reversed(extents), strict=True):
         if isinstance(var, Var):
             body = (For(var, Const(0, var.dtype), extent, kind, body),)

@@ -13,7 +13,9 @@ from typing import Any
 
 
 def on_import(name: str, then: Callable[[ModuleType], None]) -> Callable[[], None]:
-    """Call ``then`` with the module of this name: now, or once it has been imported, unless the result is called before."""
+    """Call ``then`` with the module of this name, now or once it is imported, unless the result is
+    called before.
+    """
     finder = _Finder(name, then)
     if name in sys.modules:
         then(sys.modules[name])
@@ -72,10 +74,8 @@ CALLED_AT = " called at "
 
 @contextlib.contextmanager
 def assume_target() -> Iterator[None]:
-    """Names a GPU for TileLang to elaborate for, unless the environment already names one.
-
-    If there is no GPU, code that queries its properties gets those of the assumed one. Everything is restored
-    afterwards. What is elaborated depends on the GPU only if the kernel's own code queries it.
+    """Names a GPU for TileLang to elaborate for, unless the environment does; restores everything
+    afterwards. Without a GPU, code that queries its properties gets those of the assumed one.
     """
     adjust_tilelang()
     if os.environ.get(TARGET_VARIABLE):
@@ -100,7 +100,6 @@ class AssumedDevice:
 
 @contextlib.contextmanager
 def _answering() -> Iterator[None]:
-    """Lets modules answer queries that need a GPU, if they find none."""
     device = AssumedDevice()
     asked = (
         ("torch.cuda", "get_device_capability", (device.major, device.minor)),
@@ -120,8 +119,6 @@ def _answering() -> Iterator[None]:
 
 
 def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., object]:
-    """The same query, with an answer for when it fails."""
-
     @functools.wraps(ask)
     def ask_or_assume(*args: object, **kwargs: object) -> object:
         try:
@@ -135,26 +132,28 @@ def _or_assume(ask: Callable[..., object], answer: object) -> Callable[..., obje
 
 @functools.cache
 def adjust_tilelang() -> None:
-    """Make TileLang keep assertions without CUDA, note the callers of its own macros, and not log its generated Python."""
+    """Make TileLang keep assertions without CUDA, note its macros' callers, and not log generated Python."""
     on_import("tilelang.cuda.debug", _keep_assertions)
     on_import("tilelang.language.eager.builder", _note_callers)
     on_import("tilelang.language.eager.builder", _keep_generated_source)
 
 
 def _keep_assertions(module: ModuleType) -> None:
-    """Keep assertions: TileLang drops them if it has not found the toolkit when it was imported."""
+    """TileLang drops assertions if it has not found the toolkit when it was imported."""
     vars(module).update(_IS_CUDA_AVAILABLE=True)
 
 
 def _keep_generated_source(module: ModuleType) -> None:
-    """Do not log the Python that TileLang makes of a kernel it refuses: the error itself names the user's line."""
+    """Don't log the Python that TileLang makes of a refused kernel: the error names the user's line."""
     logger: Any = getattr(module, "logger", None)
     if logger is not None:
         logger.addFilter(lambda record: not str(record.msg).startswith("Failed to build prim_func"))
 
 
 def _note_callers(module: ModuleType) -> None:
-    """Statements of TileLang's own macros also name the user's line that called the macro; those of roles their own."""
+    """Let statements of TileLang's own macros also name the user's line that called the macro;
+    those of roles their own.
+    """
     builder: Any = getattr(module, "Builder", None)
     set_place = getattr(builder, "set_fileline", None)
     if set_place is None:  # another version of TileLang: such lines are found by reading
@@ -177,7 +176,9 @@ def _note_callers(module: ModuleType) -> None:
         return
 
     def find_innermost(self: Any) -> object:  # noqa: ANN401
-        """Skip frames of roles: TileLang looks for the statements of ``with T.ws(..)`` in its outer frame, where none are."""
+        """Skip frames of roles: TileLang seeks the statements of ``with T.ws(..)`` in its outer
+        frame, where none are.
+        """
         frame = find_frame(self)
         while inner := getattr(frame, "frames", ()):
             frame = inner[-1]

@@ -1,8 +1,6 @@
-"""The parameters of one kernel: their names, defaults, and values in two forms, as in the user's code and plain.
-
-Configs travel and are stored as bool, int, float and str. A dtype is stored as its name, a member of an enum
-as its name, None as ``"None"``, and a list, tuple or mapping of such values as its JSON text. The way
-back gives the user's function the original values from its defaults, configs or space.
+"""The parameters of one kernel: names, defaults, and values as in the user's code and plain. Configs are
+stored as bool, int, float and str: a dtype or enum member as its name, None as ``"None"``, a list, tuple or
+mapping as its JSON text. Originals come from the defaults, configs or space.
 """
 
 import difflib
@@ -178,11 +176,9 @@ class Expansion:
 
 
 class Parameters:
-    """The parameters of a kernel.
-
-    ``own`` are those of its function, ``names`` also include the sizes and numbers that its source names.
-    ``required`` have no default; ``defaults`` holds the plain ones, ``default_values`` all of them
-    in the form of the user's code. Invalid values raise UsageError.
+    """The parameters of a kernel: ``own`` ones of its function; ``names`` has also the sizes and
+    numbers that its source names. ``required`` have no default; ``defaults`` are plain,
+    ``default_values`` in the form of the user's code. Invalid values raise UsageError.
     """
 
     def __init__(self, kernel: str, recipe: Recipe) -> None:
@@ -245,9 +241,8 @@ class Parameters:
         )
 
     def pipeline_of(self, config: Arguments, asked: str = "") -> str:
-        """The pipeline that a config names, or the one ``asked`` for separately; empty for neither.
-
-        A parameter of that name belongs to the kernel. Raises UsageError for both.
+        """The pipeline that a config names, or the one ``asked`` for; empty for neither, UsageError
+        for both. A kernel's own parameter of that name belongs to the kernel.
         """
         named = "" if PIPELINE in self.names else str(config.get(PIPELINE, ""))
         if named and asked:

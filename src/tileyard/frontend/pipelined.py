@@ -1,7 +1,6 @@
-"""Reads a kernel as TileLang's passes plan it for an architecture: software-pipelined or warp-specialized, still at tile level.
-
-TileLang's own pipeline runs up to the pass that leaves the tile level. Its result is converted to the form in which
-kernels are elaborated, so that the rest of the frontend lowers it like any other. No GPU is needed.
+"""Reads a kernel as TileLang's passes plan it for an architecture: pipelined or warp-specialized.
+TileLang's own pipeline runs up to the pass that leaves the tile level; its result takes the form in
+which kernels are elaborated. No GPU is needed.
 """
 
 import re
@@ -62,7 +61,6 @@ class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
 
 def plan(func: Any, architecture: str, options: Mapping[str, Value]) -> Any:  # noqa: ANN401
     """``func`` as TileLang plans it for ``architecture``, such as ``sm_80``, under its own pass options.
-
     Raises UsageError for an unknown architecture, and if a pass of TileLang's refuses the kernel.
     """
     if not has_threads(func):
@@ -109,10 +107,9 @@ Line = tuple[str, int]
 
 
 class _Lines:
-    """The positions of statements before the passes: of tile operations by their marks, of loops by their content.
-
-    ``loops`` has for each line the loops around it, innermost first; ``stores`` has for each buffer, by name, the
-    spans of the stores to it.
+    """Positions of statements before the passes: of tile operations by their marks, of loops by
+    content. ``loops`` has for each line the loops around it, innermost first; ``stores`` by buffer
+    name the spans of its stores.
     """
 
     def __init__(self) -> None:
@@ -134,7 +131,7 @@ class _Lines:
             self.note_loops(body, around)
 
     def span_of(self, body: Any, is_it: Callable[[Any], bool]) -> Any:  # noqa: ANN401
-        """The span of the innermost loop that satisfies ``is_it`` around the first statement of ``body`` whose line is known."""
+        """The span of the innermost such loop around the first statement of ``body`` whose line is known."""
         found: list[Any] = []
 
         def visit(node: Any) -> None:  # noqa: ANN401
@@ -166,7 +163,7 @@ def _mark(func: Any) -> tuple[Any, _Lines]:  # noqa: ANN401
 
 
 def _transform(body: Any, change: Callable[[Any], Any], kinds: list[str]) -> Any:  # noqa: ANN401
-    """``body`` with ``change`` applied to each statement of these kinds, inner ones first; None keeps a statement."""
+    """``body`` with ``change`` applied to statements of these kinds, inner ones first; None keeps one."""
     return tvm.tirx.stmt_functor.ir_transform(body, lambda _: None, change, kinds)
 
 
@@ -174,7 +171,6 @@ def _transform(body: Any, change: Callable[[Any], Any], kinds: list[str]) -> Any
 
 
 def _restore(func: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    """A planned function in the form in which kernels are elaborated, with lines."""
     extents: dict[str, Any] = {}
 
     def note(node: Any) -> None:  # noqa: ANN401
@@ -205,7 +201,7 @@ def _tag_of(stmt: Any) -> str:  # noqa: ANN401
 
 
 def _restore_frame(stmt: Any) -> Any:  # noqa: ANN401
-    """Turn a dimension of the grid into a loop, bind a thread's index, and drop attributes that only announce roles."""
+    """Turn a grid dimension into a loop, bind a thread's index, drop attributes that only announce roles."""
     tag, span = _tag_of(stmt), tl_ir.get_stmt_span(stmt)
     if tag in _THREADS:
         number = tvm.tirx.IntImm("int32", _THREADS.index(tag))
@@ -253,7 +249,7 @@ def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _restore_line(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    """Restore the line of a loop, of the block that a pipeline puts around its loop, and of a buffer's only store."""
+    """Restore the line of a loop, of a block that a pipeline puts around one, and of a buffer's only store."""
     if type(stmt).__name__ == "BufferStore":
         spans = list(lines.stores.get(str(stmt.buffer.name), {}).values())
         if tl_ir.get_stmt_span(stmt) is None and len(spans) == 1:

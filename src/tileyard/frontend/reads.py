@@ -1,7 +1,6 @@
-"""What a user's functions read while they run, for results that are kept beyond their process.
-
-A function's closure (``frontend/closure.py``) does not show which files it reads. The interpreter's audit events do, as
-for a footprint; but they are heard only while a user's code runs, because the process may be the user's own.
+"""What a user's functions read while they run, for results that are kept beyond their process. The
+interpreter's audit events show it, as for a footprint, but only while a user's code runs, because
+the process may be the user's own.
 """
 
 import os
@@ -31,9 +30,8 @@ class Reads(Record):
     variables: dict[str, str] = {}
 
     def is_current(self, code: Iterable[str]) -> bool:
-        """Whether the functions in the files ``code`` would read the same now.
-
-        The files are in a footprint of this process then, as if the functions had run.
+        """Whether the functions in the files ``code`` would read the same now. If so, the files are
+        in this process's footprint, as if they had run.
         """
         for path in self.files:
             sys.audit("open", path, "r", os.O_RDONLY)
@@ -71,9 +69,8 @@ class Watch:
             self._opened_ns.pop(path, None)
 
     def tell(self, code: Iterable[str], apart: Path) -> Reads | None:
-        """What was read so far, without what is in the folder ``apart``; None if a file has changed meanwhile.
-
-        ``code`` are the files of the functions.
+        """What was read so far outside the folder ``apart``; None if a file has changed meanwhile.
+        ``code`` are the functions' files.
         """
         known = set(code)
         paths = [

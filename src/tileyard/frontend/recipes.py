@@ -1,4 +1,4 @@
-"""One form for kernels of every style: declared with Tileyard, TileLang's ``jit``, TileLang's ``autotune``."""
+"""One form for kernels of all styles: Tileyard's declarations, TileLang's ``jit`` and ``autotune``."""
 
 import functools
 import inspect
@@ -47,12 +47,11 @@ UNASKED = {"rtol": 1e-2, "atol": 1e-2, "max_mismatched_ratio": 0.01, "warmup": 2
 class Recipe:
     """How a kernel was declared.
 
-    ``function`` is the user's own, whose signature holds the kernel's parameters; ``build`` is
-    called with them by keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are the parameters that
-    represent tensors (TileLang's eager style) and are not arguments. ``supply`` is TileLang's
-    ``supply_prog``. The rest is as in ``tileyard.kernel``; ``is_space_tilelangs`` states that the space is
-    called as TileLang does. ``timing`` is the requested timing, None for the default; a run may take ``run_s`` seconds, 0 for
-    the study's limit.
+    ``function`` is the user's own, whose signature holds the kernel's parameters; ``build`` takes them by
+    keyword and returns a PrimFunc for TileLang's ``target``. ``tensors`` are parameters that represent
+    tensors (TileLang's eager style) and no arguments. ``supply`` is TileLang's ``supply_prog``. The rest is
+    as in ``tileyard.kernel``; with ``is_space_tilelangs`` the space is called as TileLang does. ``timing``
+    is the requested one, None for the default; a run may take ``run_s`` seconds, 0 for the study's limit.
     """
 
     style: Style
@@ -163,9 +162,8 @@ DECORATOR_TIMEOUT_S = 100
 
 
 def read_reference(profile: Any) -> Callable[..., object] | None:  # noqa: ANN401 - as above
-    """The reference function, from TileLang's arguments for profiling.
-
-    None if the user has a separate check: that may accept differences, such as ties in a top-k.
+    """The reference function, from TileLang's arguments for profiling; None if the user has a
+    separate check, which may accept differences, such as ties in a top-k.
     """
     unchecked = profile.skip_check or profile.manual_check_prog is not None
     reference: Callable[..., object] | None = None if unchecked else profile.ref_prog
@@ -186,7 +184,7 @@ def _supply_all(make: Callable[[object], object], params: Sequence[object]) -> l
 
 
 def read_tolerance(profile: Any) -> Tolerance | None:  # noqa: ANN401 - as above
-    """The requested tolerance, in TileLang's meaning: by element, with a share of elements that may be wrong."""
+    """The requested tolerance in TileLang's meaning: by element, with a share of elements that may be wrong."""
     names = ("rtol", "atol", "max_mismatched_ratio")
     if all(getattr(profile, name) == UNASKED[name] for name in names):
         return None

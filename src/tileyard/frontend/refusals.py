@@ -1,6 +1,5 @@
-"""Says in the terms of a kernel's line what TileLang and TVM refuse; their own words follow, cut short.
-
-Importing this module imports neither of them.
+"""Says in terms of a kernel's line what TileLang and TVM refuse; their own words follow, cut short.
+Importing it imports neither.
 """
 
 import ast
@@ -77,7 +76,7 @@ _RAW = re.compile(
 
 
 def find_sentence(text: str) -> str:
-    """What a text of the compiler's says in a user's terms; empty for a text that says so itself, or that is not known."""
+    """What a compiler's text says in a user's terms; empty if it says so itself, or is not known."""
     for pattern, sentence in _RULES:
         found = pattern.search(text)
         if found is not None:
@@ -86,7 +85,9 @@ def find_sentence(text: str) -> str:
 
 
 def explain_refusal(text: str, file: str = "", line: int = 0) -> str:
-    """The sentence for what TileLang raised while it was at a line of the user's, if that is known; empty if its text says it well."""
+    """The sentence for what TileLang raised at a line of the user's; empty if unknown, or its text
+    says it well.
+    """
     said, code = find_sentence(text), quote_line(file, line)
     if said:
         return f"{said}, in {code}" if code else said

@@ -1,12 +1,10 @@
 """Rewrites TIR before it is lowered: narrow integers as C computes them, and bodies without early exits.
 
-C computes integers of 8 and 16 bits in 32 bits, until one is stored, bound or cast. TIR gives
-``(a << 16) + b`` of two uint16 the type uint16. But GPU code contains it unchanged, and C
-truncates no part of it. Code that widens what it computes relies on that. In a vectorized loop the same
-code does truncate each step, so code that depends on it is right on GPUs by luck; and if no value exceeds
-its type, both are the same.
-
-In bodies with ``continue`` or ``thread_return`` the statements that would be skipped are put under a condition.
+C computes integers of 8 and 16 bits in 32 bits until one is stored, bound or cast. TIR types ``(a << 16) +
+b`` of two uint16 as uint16, but GPU code contains it unchanged and truncates no part of it: code that widens
+what it computes relies on that. In vectorized loops each step does truncate, so code that depends on 32 bits
+is right there by luck. Statements that ``continue`` or ``thread_return`` would skip are put under a
+condition.
 """
 
 from typing import Any
@@ -32,7 +30,7 @@ _CALLS = ("shift_left", "shift_right", *_BITWISE, "if_then_else", "abs")
 
 
 def promoted(expr: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """``expr`` with everything that C does not truncate computed in 32 bits; ``expr`` itself if that changes nothing."""
+    """``expr`` with all that C does not truncate in 32 bits; ``expr`` itself if that changes nothing."""
     kind = type(expr).__name__
     if kind == "Cast":
         value = expr.value  # TVM returns another object for it each time
@@ -95,7 +93,6 @@ def _grows(expr: Any) -> bool:  # noqa: ANN401
 
 
 def _in_words(expr: Any) -> Any:  # noqa: ANN401
-    """``expr`` with all its arithmetic in 32 bits."""
     kind, parts = type(expr).__name__, _operands(expr)
     if kind == "IntImm":
         return tvm.tirx.IntImm(_WORD, int(expr.value))
@@ -112,12 +109,12 @@ def _in_words(expr: Any) -> Any:  # noqa: ANN401
 
 
 def without_continue(body: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The body of a loop without ``continue``, with the same effect. Bodies of loops inside it stay as they are."""
+    """A loop's body without ``continue``, with the same effect; inner loops' bodies stay as they are."""
     return _without("tirx.continue_loop", body)
 
 
 def without_return(body: Any) -> Any:  # noqa: ANN401
-    """The code of a block's threads without returns, with the same effect, except for returns inside of loops."""
+    """The code of a block's threads without returns, with the same effect; those inside of loops stay."""
     return _without("tirx.thread_return", body)
 
 
@@ -150,7 +147,6 @@ def _sequence(stmts: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _leaves(leave: str, stmt: Any) -> bool:  # noqa: ANN401
-    """Whether ``stmt`` may exit the body around it."""
     if type(stmt).__name__ in ("For", "While"):
         return False
     return _is_leave(leave, stmt) or any(_leaves(leave, body) for body in bodies_of(stmt))
@@ -161,9 +157,8 @@ def _is_leave(leave: str, stmt: Any) -> bool:  # noqa: ANN401
 
 
 def without_negative_indices(func: Any) -> Any:  # noqa: ANN401
-    """Make indices that are certainly negative count from the end, as TileLang's own pass does, which loses some lines.
-
-    TVM cannot bound some expressions that have not been simplified: then ``func`` stays as it is.
+    """Make certainly negative indices count from the end, as TileLang's pass does, which loses some
+    lines. ``func`` stays as it is where TVM cannot bound unsimplified expressions.
     """
     try:
         (found,) = LegalizeNegativeIndex()(tvm.IRModule({"main": func})).functions.values()

@@ -1,4 +1,4 @@
-"""Reads from a kernel's source, and from that of the functions that it calls, the sizes and numbers that a call brings. Nothing is run."""
+"""Reads the sizes and numbers that a call brings from the source of a kernel and its callees; runs nothing."""
 
 import ast
 import contextlib
@@ -24,11 +24,9 @@ _VARIABLES = ("Var", "SizeVar")
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeNames:
-    """Names in a kernel's source that its function's signature does not contain.
-
-    ``constants`` are the sizes named with ``T.const``, which count as arguments; ``dynamic`` are
-    the sizes and numbers that the compiled kernel takes when it runs. If it ``is_open``, there may be others, whose names
-    are known only when the kernel is elaborated.
+    """Names in a kernel's source that its function's signature does not contain: ``constants`` are
+    sizes of ``T.const``, which count as arguments; ``dynamic`` ones the compiled kernel takes when
+    it runs. If it ``is_open``, only the elaborated kernel may name others.
     """
 
     constants: tuple[str, ...] = ()
@@ -41,7 +39,7 @@ MOST_ITEMS = 100
 
 
 def find_runtime_names(function: object) -> RuntimeNames:
-    """Read the source of a function and of the user's functions that it uses; without a source nothing is found."""
+    """Read the source of a function and of the user's functions that it uses; nothing without a source."""
     reader = _Reader(getattr(function, "__module__", None))
     reader.visit(function)
     return RuntimeNames(
@@ -62,7 +60,7 @@ class _Reader:
         self._seen: dict[int, object] = {}
 
     def visit(self, value: object) -> None:
-        """Read a function or class of the user's, take the name of a size, or look into a collection of such values."""
+        """Read a user's function or class, take a size's name, or look into a collection of such values."""
         if id(value) in self._seen:
             return
         self._seen[id(value)] = value
@@ -163,7 +161,7 @@ def _filled(cells: Iterable[tuple[str, types.CellType]]) -> Iterator[tuple[str, 
 
 
 def _resolve(node: ast.expr, visible: Mapping[str, object]) -> object:
-    """The value of a name, or of an attribute of a module, class or object; None if it is not known. Nothing is run."""
+    """The value of a name, or an attribute of a module, class or object; None if unknown. Nothing is run."""
     match node:
         case ast.Name(id=name):
             return visible.get(name)

@@ -47,12 +47,10 @@ class Names:
 
 
 class Position:
-    """One thread of a block, or all of them together.
-
-    ``own`` are the buffers of which each thread has one: they have the threads' dimensions before
-    their own. ``extents`` are those dimensions. ``indices`` are the thread's indices in them, empty
-    for all together; ``values`` are the variables that differ between threads, by their identity.
-    ``is_spread`` states that they divide a parallel loop among them.
+    """One thread of a block, or all of them together. ``own`` are buffers of which each thread has
+    one, with the threads' dimensions, ``extents``, before their own. ``indices`` are the thread's
+    in them, empty for all together; ``values`` are the variables that differ between threads, by
+    identity. If it ``is_spread``, threads divide a parallel loop among them.
     """
 
     def __init__(self) -> None:
@@ -119,13 +117,16 @@ class _Inside:
 class Scope:
     """Everything that a TIR node may refer to, by the identity of TVM's object.
 
-    ``where`` is the line of the user's file that is being lowered. ``any_dtype`` allows types that the tile IR does not have; ``has_threads`` states that threads run a block, ``has_thread_sync`` that
-    TileLang puts barriers between its statements. ``buffers`` collects all non-parameter buffers, ``layouts`` storage and the layouts annotated
-    for it; ``depths`` are the stages of loops that a schedule names; ``reducers`` has the fold of each reducer, by name; ``in_while`` marks a
-    loop that runs until something changes. ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads of one
-    statement. ``lost`` changes no result, but a GPU would behave differently without it; ``swizzle`` is the order of blocks, as TileLang's
-    function and number. ``imported`` is the user's CUDA text; ``position`` is the thread that is being lowered. ``analyzer`` is bound to what is
-    known of integer variables. ``on_load`` receives the name of each buffer that an expression reads.
+    ``where`` is the user's line that is being lowered. ``any_dtype`` allows types that the tile IR
+    lacks; ``has_threads`` if threads run a block, ``has_thread_sync`` if TileLang puts barriers
+    between its statements. ``buffers`` collects all but parameters, ``layouts`` storage and its
+    annotated layouts; ``depths`` are the stages of loops that a schedule names; ``reducers`` has
+    each reducer's fold by name; ``in_while`` marks a loop that runs until something changes.
+    ``given_up`` are asynchronous operations without a statement, ``races`` are between the threads
+    of one. ``lost`` changes no result, but a GPU would behave differently without it; ``swizzle``
+    is the order of blocks, as TileLang's function and number. ``imported`` is the user's CUDA text;
+    ``position`` the thread being lowered. ``analyzer`` is bound to what is known of integer
+    variables. ``on_load`` receives the name of each buffer that an expression reads.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Scope:
         raise UserCodeError(message=message, summary=said, file=file, line=line)
 
     def give_up(self, operation: str, why: str = "by single threads") -> None:
-        """Note that ``operation``, which changes no result if copies are over at once, is not in the Program."""
+        """Note that the Program lacks ``operation``, which changes no result if copies are over at once."""
         message = f"{operation.rsplit('.', 1)[-1]} {why} is not checked"
         self.given_up.append(Diagnostic(message=message, operation=operation, where=self.where))
 
@@ -216,7 +217,7 @@ class Scope:
 
     @contextmanager
     def at_buffer(self, tir: object) -> Iterator[SourceLine | None]:
-        """The context of the line where a buffer is declared or allocated: that line, None if it is not known."""
+        """The context of the line that declares or allocates a buffer: that line, None if unknown."""
         before = self.where
         where = _line_of(tl_ir.get_buffer_span(tir))
         if where is not None and where.file.startswith(_TILELANG):
@@ -230,11 +231,10 @@ class Scope:
         self.where = self._latest = _line_of(tl_ir.get_prim_func_span(func))
 
     def _users_line(self, where: SourceLine, stmt: object) -> SourceLine | None:
-        """``where``, or for a line of TileLang itself the user's line that called it.
-
-        TileLang gives the expansion of its own macros (``T.reduce_max``) the lines of the macro. If the call was
-        not noted, it is the next line of the user's file that contains the operation's name. Increasing
-        lines in one macro belong to one call, which contains the operation of its name once.
+        """``where``, or for a line of TileLang itself the user's line that called it. Expansions of
+        TileLang's macros (``T.reduce_max``) have the macro's lines: if the call was not noted, it
+        is the next line of the user's file with the operation's name. Increasing lines in one macro
+        belong to one call, which names its operation once.
         """
         inside, self._inside = self._inside, None
         if not where.file.startswith(_TILELANG) or self._latest is None:
@@ -291,9 +291,8 @@ class Scope:
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
-        """Note that ``var`` is ``value``, to be lowered wherever it occurs.
-
-        Unless it ``is_ready``, it contains variables that are bound only later.
+        """Note that ``var`` is ``value``, to be lowered wherever it occurs. Unless it ``is_ready``,
+        it contains variables that are bound only later.
         """
         self._deferred[key_of(var)] = value
         if is_ready:
@@ -383,9 +382,8 @@ class Scope:
     def place(
         self, buffer: Buffer, indices: tuple[Expr, ...], *, is_read: bool = False
     ) -> tuple[Expr, ...]:
-        """The indices of the element of ``buffer`` that TIR means: in the thread's own buffer if each thread has one.
-
-        The only element of a fragment is known to every thread; of several, a thread knows its own.
+        """The indices of the element that TIR means: in the thread's own buffer if each thread has
+        one. Every thread knows the only element of a fragment; of several it knows its own.
         """
         if buffer.name in self._first_versions:
             indices = (Const(0, "int32"), *indices)
@@ -417,7 +415,7 @@ class Scope:
         return view
 
     def stored(self, data: object) -> str:
-        """The name of the buffer whose storage a variable of TIR is; empty if it belongs to no buffer of the kernel."""
+        """The name of the buffer whose storage a variable of TIR is; empty for none of the kernel's."""
         return self._storage.get(key_of(data), "")
 
     def bind_view(

@@ -74,9 +74,8 @@ _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 class BodyLowering:
-    """Lowers one body. ``grid``, ``threads`` and ``lines`` are filled during lowering.
-
-    Statements are made in pre-order, so the number of a statement is the number of statements before it.
+    """Lowers one body, and fills ``grid``, ``threads`` and ``lines``. Statements are made in
+    pre-order: one's number is that of the statements before it.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -98,9 +97,8 @@ class BodyLowering:
         self.lines: dict[int, SourceLine] = {}
 
     def lower_body(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401 (TVM's nodes are untyped)
-        """The statements of a whole function; raises UnsupportedError.
-
-        Several successive launches become loops over their blocks in a Program without a grid.
+        """The statements of a whole function; raises UnsupportedError. Several successive launches
+        become loops over their blocks in a Program without a grid.
         """
         stmt = without_dead_branches(stmt)
         self._unset = unset_variables(stmt)
@@ -171,7 +169,6 @@ class BodyLowering:
         return (*first, *lower(body))
 
     def _annotate(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Process an annotation of a block."""
         match name:
             case "tl.launch_threads":
                 self.threads = tuple(int(extent) for extent in value)
@@ -287,7 +284,6 @@ class BodyLowering:
         return (*first, Issue("cp_async", (loop,)) if becomes_issue and not outside else loop)
 
     def _launch(self, stmt: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """One dimension of the grid."""
         tag = str(stmt.thread_binding.thread_tag)
         if is_bound_to_threads(stmt) and self._threads.extents:
             return self._bind_threads(stmt)

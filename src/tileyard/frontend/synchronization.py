@@ -1,4 +1,4 @@
-"""Lowers statements that order the threads of a block and their asynchronous operations: barriers, groups, fences."""
+"""Lowers statements that order a block's threads and asynchronous operations: barriers, groups, fences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +68,7 @@ def lower_synchronization(
     threads: int,
     everyone: int,
 ) -> tuple[Stmt, ...] | None:
-    """The statements for ``call`` made by ``threads`` of a block of ``everyone``; None for a call of another kind."""
+    """The statements for ``call`` by ``threads`` of a block of ``everyone``; None for another kind of call."""
     name = call_name(call)
     match name:
         case "tl.mbarrier_wait_parity":
@@ -117,7 +117,9 @@ def _group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _sync(scope: Scope, call: Any, threads: int, everyone: int) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Arguments: for a sync the memory; if it is not the block's barrier, its number, and the number of threads that meet there."""
+    """Arguments: for a sync the memory; except for the block's barrier its number, and how many
+    threads meet there.
+    """
     waits = call_name(call) == "tirx.tvm_storage_sync"
     if waits and str(call.args[0].value) != "shared":
         return ()

@@ -1,5 +1,4 @@
 """The target that a kernel names in TileLang, as far as the kernel's meaning depends on it.
-
 Programs on TileLang's CPU targets (``c``, ``llvm``) have no threads; on all others they do.
 """
 
@@ -15,9 +14,8 @@ TARGET_MARK = "target"
 
 
 def for_target(func: Any, target: Any) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """``func``, marked if ``target``, as a script passes it to TileLang, is a CPU.
-
-    None is the environment's choice. Raises TileLang's error for a target that it does not have.
+    """``func``, marked if ``target``, as a script passes it to TileLang, is a CPU; None is the
+    environment's choice. Raises TileLang's error for an unknown target.
     """
     target = env.get_default_target() if target is None else target
     if target == "auto":

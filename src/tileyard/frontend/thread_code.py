@@ -1,6 +1,5 @@
-"""Finds what a kernel addresses to single threads: which values belong to each thread, and which statements access which memory.
-
-A thread has its own values where the thread's index is used: variables, and registers (``local``).
+"""Finds what a kernel addresses to single threads: their own values, and the memory that statements
+access. A thread has its own values where its index is used: variables, and registers (``local``).
 """
 
 from dataclasses import dataclass, field
@@ -43,10 +42,8 @@ _PURE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """An access of one statement to memory that several threads see.
-
-    ``is_atomic`` states that it only updates; ``rows`` are the threads' dimensions
-    that occur in the element's indices, each with its position.
+    """An access of one statement to memory that several threads see. If it ``is_atomic``, it only
+    updates; ``rows`` are the threads' dimensions in the element's indices, each with its position.
     """
 
     is_write: bool
@@ -56,9 +53,8 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """The accesses of one statement without its body, by the memory's identity.
-
-    ``is_repeated`` states that all threads do it several times, and may wait for each other in between.
+    """The accesses of one statement without its body, by the memory's identity. If it
+    ``is_repeated``, all threads do it several times, and may wait for each other in between.
     """
 
     touched: dict[object, list[Access]] = field(default_factory=dict)
@@ -80,10 +76,9 @@ class Leaf:
 
 
 class ThreadCode:
-    """Determines which variables and registers of a function belong to each thread.
-
-    ``threads`` decides conditions on the thread's index alone. ``kept`` are the buffers that hold values
-    of single threads, by the variable's identity.
+    """Determines which variables and registers of a function belong to each thread. ``threads``
+    decides conditions on the thread's index alone; ``kept`` are buffers with values of single
+    threads, by the variable's identity.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -117,9 +112,8 @@ class ThreadCode:
         return are_known and not any(map(is_load, nodes))
 
     def mentions(self, stmt: Any) -> bool:  # noqa: ANN401
-        """Whether a statement does something for a single thread; roles do not count, since they are for many.
-
-        A statement whose number of executions matters is for a single thread, unless threads divide it among them.
+        """Whether a statement, roles aside, does something for a single thread. One whose number of
+        executions matters does, unless threads divide it among them.
         """
         decides = self._threads.decides
         match type(stmt).__name__:
@@ -147,9 +141,8 @@ class ThreadCode:
         return _is_access(node) and self.is_own(node.buffer)
 
     def _visit(self, stmt: Any, *, is_own: bool, is_shared: bool = False) -> None:  # noqa: ANN401
-        """Note what ``stmt`` makes a thread's own; with ``is_own`` only some threads may run it.
-
-        With ``is_shared`` all threads divide it among them.
+        """Note what ``stmt`` makes a thread's own; with ``is_own`` only some threads may run it,
+        with ``is_shared`` all divide it among them.
         """
         is_count = not is_shared and type(stmt).__name__ in _NO_BODY and counts(stmt)
         match type(stmt).__name__:
@@ -203,7 +196,6 @@ class ThreadCode:
     # ---- accesses ---------------------------------------------------------------------------
 
     def _leaf(self, stmt: Any, *, is_repeated: bool) -> Leaf:  # noqa: ANN401
-        """The accesses of one statement itself, without its body."""
         parts = (stmt,) if type(stmt).__name__ in _NO_BODY else heads_of(stmt)
         found = Leaf(is_repeated=is_repeated)
         for part in parts:
@@ -234,9 +226,8 @@ class ThreadCode:
         )
 
     def leaves(self, stmt: Any, *, is_repeated: bool = False) -> list[Leaf]:  # noqa: ANN401
-        """The accesses of each statement in ``stmt``, in order.
-
-        In a loop that is longer for some threads than for others no thread can wait for the others.
+        """The accesses of each statement in ``stmt``, in order. In a loop that is longer for some
+        threads no thread can wait for the others.
         """
         found = [self._leaf(stmt, is_repeated=is_repeated)]
         if type(stmt).__name__ in ("For", "While"):

@@ -1,8 +1,6 @@
 """Determines the threads of a block that run a branch, roles, and the barriers at which they wait.
-
-Conditions on the thread's index are decided thread by thread. Roles are parts of a block's threads that do
-different things, and wait for each other at barriers. If no thread waits, the order in which
-they run makes no difference: each branch is done once, at its place.
+Conditions on the thread's index are decided thread by thread. Roles are parts of a block's threads
+that wait for each other at barriers; where none waits, each branch is done once, at its place.
 """
 
 import itertools
@@ -48,11 +46,10 @@ _BY_ONE = frozenset({"tl.tileop.tma_copy"})
 
 
 class Threads:
-    """The threads of a block by number, the first dimension fastest, and what depends on a number.
-
-    ``extents`` are the numbers of threads of a block in each dimension, ``dimensions`` those in which variables are a
-    thread's index, by the variable's identity. ``everyone`` are all threads, ``running`` those that run the code
-    being lowered, ``asked`` those that its conditions admit: fewer run if roles are lowered one by one.
+    """The threads of a block by number, the first dimension fastest. ``extents`` are their numbers
+    in each dimension, ``dimensions`` those of thread-index variables, by identity. ``running``
+    threads of ``everyone`` run the code being lowered, ``asked`` ones its conditions admit: fewer
+    run if roles are lowered one by one.
     """
 
     def __init__(self, scope: Scope) -> None:
@@ -177,8 +174,6 @@ def branches(stmt: Any) -> list[Any]:  # noqa: ANN401
 
 
 class _Use(NamedTuple):
-    """Threads that touch a buffer."""
-
     threads: ThreadSet
     is_read: bool
     is_write: bool
@@ -222,7 +217,9 @@ class RoleLowering:
         return waits(body) or any(map(self._meets_others, branches(body)))
 
     def _meets_others(self, branch: Any) -> bool:  # noqa: ANN401
-        """Whether a side of a branch on the thread waits at a numbered barrier for more threads than its own."""
+        """Whether a side of a branch on the thread waits at a numbered barrier for more threads
+        than its own.
+        """
         threads = self._threads
         if not threads.decides(branch.condition):
             return False
@@ -233,7 +230,9 @@ class RoleLowering:
         )
 
     def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """A body whose threads wait for each other: one role per class of threads that no condition distinguishes."""
+        """A body whose threads wait for each other: one role per class of threads that no condition
+        separates.
+        """
         conditions = [
             self._threads.where(branch.condition)
             for branch in branches(body)
@@ -263,7 +262,6 @@ class RoleLowering:
         return is_decided and (parts_ways(branch) or self._meets_others(branch))
 
     def _lower_roles(self, stmts: list[Any], roles: list[ThreadSet]) -> tuple[Stmt, ...]:
-        """The same statements once per role."""
         if not stmts:
             return ()
         self._note()
@@ -334,9 +332,8 @@ class RoleLowering:
         self._uses.setdefault(name, {})[use] = None
 
     def require_own_registers(self) -> None:
-        """Refuse threads that read other threads' registers: each has its own.
-
-        So a thread that reads a register must take part in all writes to it.
+        """Refuse threads that read other threads' registers: a reader of a register must take part
+        in all writes to it.
         """
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:

@@ -1,7 +1,6 @@
-"""Lowers calls that are statements: TileLang's tile operations. Those on single elements are in ``element_ops.py``.
-
-Copy, fill, gemm and reduce have their own statements; ``nests.py`` turns the other tile operations into loops. Copies
-by ``cp.async`` and TMA and products by ``wgmma`` are issued.
+"""Lowers calls that are statements: TileLang's tile operations. ``element_ops.py`` has those on
+single elements, ``nests.py`` those that become loops. Copies by ``cp.async`` and TMA and products
+by ``wgmma`` are issued.
 """
 
 import math
@@ -69,7 +68,7 @@ def lower_call(scope: Scope, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN
 
 
 def _copy(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """A copy that is over at once; or one with separate statements of TileLang's pipelining that commit it and wait for it."""
+    """A copy that is over at once, or one that TileLang's pipelining commits and waits for separately."""
     if "gather4_rows" in call.annotations:
         return _copy_rows(scope, call)
     (copied,) = _copy_plainly(scope, call)
@@ -122,7 +121,7 @@ def _cover(array: Region, tile: Region) -> Region:
 
 
 def _as_large(array: Region, other: Region) -> Region:
-    """A box of an array with the extents of ``other``, the other side of the copy; unchanged if their dimensions do not match."""
+    """A box of an array with the extents of the copy's ``other`` side; unchanged if dimensions do not match."""
     extents = without_ones(other.extents)
     places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
     if len(places) != len(extents):
@@ -154,7 +153,7 @@ def _load_by_tma(
     to: Region,
     stmts: tuple[Stmt, ...],
 ) -> tuple[Stmt, ...]:
-    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; unchanged if it names none."""
+    """``stmts``, which fill a tile, as a load that ends at the barrier of ``call``; unchanged without one."""
     barrier = call.annotations.get("barrier")
     extents = [extent.value for extent in to.extents if isinstance(extent, Const)]
     if barrier is None:
@@ -199,7 +198,6 @@ _POLICIES: tuple[WarpPolicy, ...] = get_args(WarpPolicy)
 
 
 def _policy(scope: Scope, number: Any) -> WarpPolicy:  # noqa: ANN401
-    """The policy by which warps share a product; TileLang has only a number for it."""
     if type(number).__name__ == "IntImm" and int(number.value) < len(_POLICIES):
         return _POLICIES[int(number.value)]
     scope.lose(f"gemm with policy {number}")
@@ -232,9 +230,8 @@ def _product(
     scope: Scope,
     call: Any,  # noqa: ANN401
 ) -> tuple[Stmt, ...]:
-    """A product; if a number of groups may be left after it (-1 for all), TileLang commits it itself.
-
-    If none may be left, it is over at once.
+    """A product; if some groups may be left after it (-1 for all), TileLang commits it itself; if
+    none, it is over at once.
     """
     made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
     if not left:

@@ -1,8 +1,6 @@
-"""Lowers a TileLang ``PrimFunc``, as elaborated and before any compiler pass, to a Program, and makes the Kernel
-that travels: its Program, or its TIR and why it has no Program.
-
-A target that takes TIR directly builds what the tile IR does not cover. Inputs and outputs must still
-be known: then there is a Program with parameters and without a body.
+"""Lowers an elaborated TileLang ``PrimFunc`` to a Program, and makes the Kernel that travels: its
+Program, or its TIR and why it has none. Inputs and outputs must be known even then: as a Program of
+parameters without a body.
 """
 
 from collections.abc import Sequence
@@ -98,9 +96,8 @@ def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
 def assign_roles(
     storage: Sequence[Buffer | Var], effects: Effects, outputs: frozenset[int] | None
 ) -> tuple[Param, ...]:
-    """The parameters with their roles: ``outputs`` if known.
-
-    Otherwise a parameter that is written is an output, and one that is also read is both.
+    """The parameters with their roles: ``outputs`` if known. Otherwise a written parameter is an
+    output, and both if it is also read.
     """
     params: list[Param] = []
     for position, item in enumerate(storage):
@@ -121,10 +118,8 @@ def read_interface(
     func: Any,  # noqa: ANN401 (TVM's nodes are untyped)
     name: str | None = None,
 ) -> Program:
-    """The parameters of ``func``, in a Program without a body.
-
-    Roles are found as for a whole Program: by the function's own mark, else by what its body reads
-    and writes. Raises UnsupportedError for a parameter whose shape is not covered.
+    """The parameters of ``func``, in a Program without a body. Roles come from the function's own mark, else
+    from its body's accesses. Raises UnsupportedError for a parameter whose shape is not covered.
     """
     scope = Scope(any_dtype=True)
     scope.start(func)
@@ -166,11 +161,13 @@ _FUNCTION_HINTS = frozenset(
 
 
 class Lowered(Record):
-    """A Program with the line of the user's file for each numbered statement that has one.
+    """A settled Program with the user's line for each numbered statement; -1 - i is the allocation
+    of its buffer i.
 
-    ``program`` is settled; number -1 - i is the allocation of its buffer i. ``written`` is the same kernel with its asynchronous operations, except those that were
-    ``given_up``: then nothing can be concluded about any of them. ``races`` are between threads that do one statement together.
-    ``lost`` is what the kernel requests of a GPU and no Program contains. ``swizzle`` is its order of blocks, as TileLang's function and number.
+    ``written`` is the kernel with its asynchronous operations, unless some were ``given_up``: then
+    nothing can be concluded about any. ``races`` are between threads that do one statement
+    together. ``lost`` is what the kernel requests of a GPU and no Program contains; ``swizzle`` its
+    order of blocks, as TileLang's function and number.
     """
 
     program: Program
@@ -190,11 +187,9 @@ def lower_prim_func(
     *,
     has_thread_sync: bool = True,
 ) -> Lowered:
-    """Lower ``func``; raises UnsupportedError with the first operation that is not covered.
-
-    ``out_idx`` are the positions of the outputs, as in ``tilelang.jit``; without it the
-    function's own mark decides, then which parameters are written and never read. ``has_thread_sync`` states whether TileLang
-    puts its own barriers between statements.
+    """Lower ``func``; raises UnsupportedError with the first operation that is not covered. ``out_idx`` are
+    the outputs' positions as in ``tilelang.jit``; None: by the function's mark, else the written, never read
+    parameters. ``has_thread_sync`` if TileLang puts its own barriers between statements.
     """
     func = without_negative_indices(func)
     attributes = attributes_of(func)
@@ -256,12 +251,10 @@ def _check(scope: Scope, program: Program, lines: dict[int, SourceLine]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MadeKernel:
-    """A Kernel, with data that is not part of it.
-
-    ``signature`` is its Program, or one with its parameters and without a body. ``tir`` is TVM's JSON with
-    source lines, empty if not requested. ``numbers`` are the dimensions and scalars by name,
-    if the arguments of the kernel are known. ``lowered`` is None for a refused Kernel. ``source`` is the result of one of
-    Tileyard's pipelines, in TileLang. ``notes`` are about what TileLang makes of the kernel, and are no mistakes. ``rule`` is as in an Elaborated.
+    """A Kernel, with data that is not part of it. ``signature`` is its Program, or one of its parameters
+    without a body. ``tir`` is TVM's JSON with source lines, empty if not requested. ``numbers`` are known
+    dimensions and scalars by name. ``lowered`` is None for a refused Kernel. ``source`` is the TileLang that
+    a pipeline of Tileyard's makes. ``notes`` are no mistakes. ``rule`` is as in an Elaborated.
     """
 
     kernel: Kernel
@@ -288,10 +281,9 @@ def make_kernel(
     with_tir: bool = False,
     has_thread_sync: bool = True,
 ) -> MadeKernel:
-    """The Kernel of one elaborated PrimFunc; with its TIR, for the target to which TIR is lowered.
-
-    Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover; with
-    ``with_tir`` that becomes the Kernel's refusal instead, and its TIR contains everything.
+    """The Kernel of an elaborated PrimFunc; with its TIR, for the target to which TIR is lowered.
+    Raises UnsupportedError and InvalidProgramError for what the tile IR does not cover;
+    ``with_tir`` that becomes the Kernel's refusal.
     """
     tir, digest = "", ""
     notes = find_wrapped(func)
@@ -333,10 +325,8 @@ _PLACES = frozenset({"ir.Span", "ir.SourceName"})
 
 
 def save_tir(func: Any) -> tuple[str, Digest]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A PrimFunc as JSON with its source lines, and the digest of its content without them.
-
-    TVM numbers the nodes in the order in which they are reached, and source lines are nodes of
-    their own: with their content left out, equal kernels give equal text, wherever they are.
+    """A PrimFunc as JSON with its source lines, and the digest of its content without them. TVM numbers
+    lines among the nodes, so their content is left out for equal kernels to have equal text.
     """
     text = str(tvm.ir.save_json(func))
     graph = msgspec.json.decode(text)

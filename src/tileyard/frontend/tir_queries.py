@@ -207,7 +207,7 @@ ISSUED = "parallel_async_without_async_commit_wait"
 
 
 def is_issued(loop: Any) -> bool:  # noqa: ANN401
-    """Whether a parallel nest copies elements by ``cp.async``, with separate statements for commits and waits."""
+    """Whether a parallel nest copies by ``cp.async``, with separate statements for commits and waits."""
     if not int(loop.annotations.get(ISSUED, 0)):
         return False
     while type(loop).__name__ == "For":
@@ -220,9 +220,8 @@ def is_issued(loop: Any) -> bool:  # noqa: ANN401
 
 
 def is_idle_mark(loop: Any) -> bool:  # noqa: ANN401
-    """Whether ``ISSUED`` does not apply to this loop: TileLang marks all loops in a statement of copies, and heeds only parallel ones.
-
-    Loops that store to registers copy nothing by ``cp.async``.
+    """Whether ``ISSUED`` does not apply to this loop: TileLang marks all loops in a statement of
+    copies, and heeds only parallel ones that don't store to registers.
     """
     if not is_loop(loop, PARALLEL):
         return True

@@ -1,6 +1,6 @@
-"""Writes a Program as the source of a TileLang kernel, with its copies, barriers, roles, versions and layouts as they are.
-
-Reading it back gives the same Program (``written_again.py`` checks). What TileLang cannot express is refused by name.
+"""Writes a Program as the source of a TileLang kernel: copies, barriers, roles, versions and
+layouts as they are. Reading it back gives the same Program (``written_again.py`` checks). What
+TileLang cannot express is refused by name.
 """
 
 from collections.abc import Mapping
@@ -70,9 +70,8 @@ _POLICIES = {"square": "Square", "full_row": "FullRow", "full_col": "FullCol"}
 
 
 class Written(Record):
-    """The source of a module, and the number of the statement for its lines, counted from 1.
-
-    It contains the kernel ``name``, made of TileLang's ``function``.
+    """The source of a module with the kernel ``name``, made of TileLang's ``function``, and the
+    statements' numbers for its lines from 1.
     """
 
     source: str
@@ -88,10 +87,9 @@ def write_program(
     *,
     swizzle: tuple[str, int] | None = None,
 ) -> Written:
-    """The source of ``program`` as a module for TileLang 0.1.15, to be compiled with ``pass_options``.
-
-    ``lines`` are those of its statements, for messages. ``swizzle`` is the order of its blocks, as TileLang's function and
-    number. Raises UnsupportedError.
+    """The source of ``program`` as a module for TileLang 0.1.15, to be compiled with
+    ``pass_options``. ``lines`` are its statements', for messages, ``swizzle`` its order of blocks
+    as TileLang's function and number. Raises UnsupportedError.
     """
     writer = _Writer(program, lines or {}, swizzle)
     return writer.module(pass_options or {})
@@ -244,7 +242,7 @@ class _Writer:
             self._line(depth, "pass")
 
     def _together(self, rest: tuple[Stmt, ...], depth: int) -> int:
-        """Write the statements at the beginning of ``rest`` that form one statement of TileLang's; returns their number."""
+        """Write the first statements of ``rest`` that form one of TileLang's; returns their number."""
         match rest:
             case (
                 Arrive(barrier=full, count=0, bytes=size, after=""),

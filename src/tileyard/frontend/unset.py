@@ -1,4 +1,6 @@
-"""Finds variables (``T.alloc_var``) that a kernel may read before it writes them: TileLang declares these with the value 0."""
+"""Finds variables (``T.alloc_var``) that may be read before they are written: TileLang gives them
+the value 0.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Literal

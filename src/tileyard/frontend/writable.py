@@ -1,7 +1,6 @@
-"""Brings a Program into the form that TileLang accepts, without changing what it does.
-
-Counts of waits must be numbers, so unrolled loops with other counts are written out. TileLang has no name for a number,
-requires each asynchronous copy by itself, and would pipeline loops again that request stages.
+"""Brings a Program into the form that TileLang accepts, without changing what it does. Unrolled
+loops are written out for waits' counts to be numbers, names of numbers replaced, asynchronous
+copies issued one by one, and no loop requests stages, which TileLang would pipeline again.
 """
 
 from collections.abc import Iterator

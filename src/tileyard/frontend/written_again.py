@@ -1,4 +1,6 @@
-"""Turns a kernel after one of Tileyard's pipelines into TIR again: its Program is written as TileLang, elaborated, and read back."""
+"""Turns a kernel after one of Tileyard's pipelines into TIR again: written as TileLang, elaborated,
+read back.
+"""
 
 import itertools
 import linecache
@@ -33,7 +35,9 @@ NO_ROLES = "tl.disable_warp_specialized"
 
 
 class Again(Record):
-    """The result of a pipeline for a kernel: its source, its function with the lines of the user's file, and TileLang's options."""
+    """A pipeline's result for a kernel: its source, its function with the user's lines, and
+    TileLang's options.
+    """
 
     written: Written
     func: Any
@@ -47,9 +51,9 @@ def write_again(
     name: str,
     options: Mapping[str, Value],
 ) -> Again:
-    """``func`` after the passes of ``pipeline``; ``options`` are those of TileLang's passes.
-
-    Raises UnsupportedError for what its Program does not contain or TileLang cannot express, UsageError for an unknown pipeline.
+    """``func`` after the passes of ``pipeline``; ``options`` are those of TileLang's passes. Raises
+    UnsupportedError for what its Program lacks or TileLang cannot express, UsageError for an
+    unknown pipeline.
     """
     lowered = lower_prim_func(func, out_idx, name)
     _require_whole(lowered)
@@ -73,9 +77,9 @@ def read_again(
     architecture: str = "",
     with_tir: bool = False,
 ) -> MadeKernel:
-    """The Kernel of a Program that is complete as source; with an ``architecture``, as TileLang plans it for that.
-
-    Raises UnsupportedError and InvalidProgramError for what either side does not cover, UserCodeError for what TileLang refuses.
+    """The Kernel of a Program that is complete as source; with an ``architecture`` as TileLang
+    plans it for that. Raises UnsupportedError and InvalidProgramError for what either side does not
+    cover, UserCodeError for what TileLang refuses.
     """
     try:
         written = write_program(program, options)
@@ -121,9 +125,8 @@ def _file_of(written: Written) -> str:
 def require_same(
     program: Program, found: Program, lines: Mapping[int, SourceLine] | None = None
 ) -> None:
-    """Raise UnsupportedError for the first statement that is read back as a different one.
-
-    TVM simplifies the extents of loops and of boxes: they count as equal if it can prove that.
+    """Raise UnsupportedError for the first statement that is read back as another. Extents that
+    TVM, which simplifies them, can prove equal are.
     """
     mine, theirs = _plain(program), _plain(found)
     if mine == theirs:
@@ -155,7 +158,7 @@ def _first_difference(mine: list[str], theirs: list[str]) -> tuple[str, str] | N
 
 
 def _plain(program: Program) -> Program:
-    """``program`` with its buffers sorted by name, since their order has no meaning, and threads without trailing dimensions of 1."""
+    """``program`` with its buffers sorted by name, and threads without trailing dimensions of 1."""
     threads = program.threads
     while threads[1:] and threads[-1] == 1:
         threads = threads[:-1]

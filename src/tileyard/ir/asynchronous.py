@@ -1,9 +1,6 @@
-"""The asynchronous meaning: an issued operation takes effect at any moment up to the wait that covers it.
-
-``interpret.py`` is one extreme, in which an operation is over when it is issued; ``hazards.py`` is the other, in which it takes
-effect as late as possible.
-
-The model is PTX's (docs/design/async.md); all threads of a role act as one.
+"""The asynchronous meaning: an issued operation takes effect at any moment up to the wait that
+covers it. In ``interpret.py`` it is over when issued, in ``hazards.py`` as late as possible. The
+model is PTX's (docs/design/async.md); all threads of a role act as one.
 """
 
 import math
@@ -50,10 +47,9 @@ from tileyard.ir.walk import bodies, operands, walk
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A wait that left an operation unfinished.
-
-    For groups, ``count`` is the wait's own and ``most`` the largest count that would have covered the operation, None if it was in
-    no group; a wait that ``reads_only`` may cover it. For a barrier, ``count`` is the parity that it waited for.
+    """A wait that left an operation unfinished. For groups, ``count`` is the wait's own and
+    ``most`` the largest that would have covered the operation, None if it was in no group; a wait
+    that ``reads_only`` may cover it. For a barrier, ``count`` is the parity waited for.
     """
 
     moment: Moment
@@ -64,7 +60,9 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Operation:
-    """One operation, as one statement issued it at one time. ``effects`` are what it does, ``view`` is what precedes it."""
+    """One operation, as a statement issued it at one time: ``effects`` are what it does, ``view``
+    what precedes it.
+    """
 
     number: int
     issue: Moment
@@ -80,9 +78,11 @@ class Operation:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Barrier:
-    """One barrier. ``passed`` has the waits that ended in the current phase: actor, time and moment. Of these, waits that no actor which
-    ended the phase knew of are ``missed``: they could have come after it, when they look for the other parity. ``latest`` is the last
-    arrival at a numbered barrier, ``waits`` whether it waits. ``gathered`` is what those arriving in this phase know, ``published`` in past ones."""
+    """One barrier. ``passed`` has the waits that ended in the current phase: actor, time and moment.
+    ``missed`` are those that no actor which ended the phase knew of: they could have come after it, when
+    they look for the other parity. ``latest`` is the last arrival at a numbered barrier, ``waits`` whether
+    it waits. ``gathered`` is what those arriving in this phase know, ``published`` in past ones.
+    """
 
     name: str
     expected: int
@@ -110,7 +110,7 @@ class Barrier:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class LateArrival:
-    """Arrivals at a barrier that take place when the operations ``ahead`` are over. ``view`` is what precedes them."""
+    """Arrivals at a barrier once the operations ``ahead`` are over. ``view`` is what precedes them."""
 
     barrier: Barrier
     count: int
@@ -121,18 +121,17 @@ class LateArrival:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Groups:
-    """The operations of one role on one unit: ``open`` are in no group yet, ``groups`` are unfinished, the oldest first."""
+    """One role's operations on one unit: ``open`` in no group yet, unfinished ``groups`` from the oldest."""
 
     open: list[Operation] = field(default_factory=list)
     groups: list[list[Operation]] = field(default_factory=list)
 
 
 class AsynchronousRun(Run):
-    """The common part of late and random runs: operations, groups, barriers, and roles with what each knows of the others.
-
-    ``_actor`` is the role that runs now, ``_views`` what each role knows. ``_waiting`` has the wait of each role that runs side by
-    side, None before the role's beginning. ``_pending`` holds what ends by itself, the oldest first: loads that end at a barrier, and
-    arrivals after copies.
+    """The common part of late and random runs: operations, groups, barriers, and what roles know of
+    others. ``_actor`` is the role that runs, ``_views`` what each knows. ``_waiting`` has the wait
+    of each role that runs side by side, None before its beginning; ``_pending`` what ends by
+    itself, the oldest first: loads that end at a barrier, and arrivals after copies.
     """
 
     def __init__(
@@ -264,7 +263,6 @@ class AsynchronousRun(Run):
         return super()._iterate(var, start, extent)
 
     def _fence(self, stmt: Stmt | None) -> None:
-        """Make the fence that TileLang puts before ``stmt``, if any."""
         is_whole = self._fences.get(id(stmt))
         if is_whole is not None:
             self._views[self._actor].fence(self._actor, is_whole=is_whole)
@@ -343,7 +341,6 @@ class AsynchronousRun(Run):
         """Note a write by an operation."""
 
     def _do(self, operation: Operation) -> None:
-        """Let an operation take effect, only once."""
         if not operation.is_done:
             operation.is_done = True
             for effect in operation.effects:

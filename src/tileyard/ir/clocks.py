@@ -1,7 +1,6 @@
-"""Happens-before: the views of the actors, and the history of accesses to each element.
-
-Actors are the roles of a block. Each has its own time, which advances where others can learn of it. An asynchronous
-operation is one event: its issuer's past precedes it, and it precedes everything after the wait that covers it.
+"""Happens-before: the views of the actors, and the history of accesses to each element. Actors are
+the roles of a block, each with a time that advances where others can learn of it. An asynchronous
+operation is one event, after its issuer's past and before all that follows the wait that covers it.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,9 +32,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One access, or all accesses of an operation; ``operation`` is the operation's number, or 0.
-
-    ``actor`` did it or issued it at its ``time``. ``is_async`` marks accesses through the asynchronous proxy.
+    """An access, or all accesses of the operation with this number (0 for none), by ``actor``,
+    issued at its ``time``. ``is_async`` marks those through the asynchronous proxy.
     """
 
     actor: int
@@ -54,9 +52,8 @@ class Event:
 @dataclass(slots=True)
 class View:
     """What an actor knows: the ``times`` of others, and which operations are ``over``, and how far.
-
-    ``fenced`` is the part that asynchronous operations see, too. ``own_fence`` applies to operations that the actor
-    issues itself: a fence by one of its threads does not cover what the others wrote.
+    ``fenced`` is the part that asynchronous operations see, too; ``own_fence`` counts for the
+    actor's own: a fence by one of its threads does not cover what the others wrote.
     """
 
     times: dict[int, int] = field(default_factory=dict)
@@ -113,10 +110,9 @@ class Conflict:
 
 
 class History:
-    """The last ordinary write of each element of one buffer's storage, and its readers and atomic updates since then.
-
-    Events are known by their positions in ``events``; 0 means none. The first update of an element that nobody wrote counts as
-    its write, too. ``excused`` counts unordered writes that change nothing.
+    """The last ordinary write of each element of a buffer's storage, and its readers and atomic updates
+    since. Events are positions in ``events``, 0 for none. The first update of an element that nobody wrote
+    counts as its write, too. ``excused`` counts unordered writes that change nothing.
     """
 
     def __init__(self, shape: tuple[int, ...], events: list[Event]) -> None:
@@ -130,9 +126,8 @@ class History:
     def read(
         self, marks: tuple[Marks, Marks], where: Places, number: int, view: View
     ) -> list[Conflict]:
-        """Note that event ``number`` reads the elements; returns the conflicts.
-
-        ``marks`` are this history's, in the shape that ``where`` indexes.
+        """Note that event ``number`` reads the elements; returns the conflicts. ``marks`` are this
+        history's, in the shape that ``where`` indexes.
         """
         writers, readers = marks
         updates = (one for one in self._members(readers[where]) if self._events[one].is_atomic)
@@ -148,10 +143,8 @@ class History:
         view: View,
         changes: Callable[[NDArray[np.bool_]], bool] = lambda _: True,
     ) -> list[Conflict]:
-        """Note that event ``number`` writes or updates the elements; returns the conflicts.
-
-        ``changes`` states whether the write gives some of these elements another value. If not, the order of two ordinary
-        writes makes no difference.
+        """Note that event ``number`` writes or updates the elements; returns the conflicts. Unless the write
+        ``changes`` some of their values, the order of two ordinary writes makes no difference.
         """
         writers, readers = marks
         before = writers[where]
@@ -180,7 +173,7 @@ class History:
         return {*_present(self.writers), *self._members(self.readers)}
 
     def renamed(self, names: Marks) -> tuple[bytes, bytes, list[list[int]]]:
-        """The marks with all their events renamed; readers by their position among the sets of readers, which come last."""
+        """The marks with all events renamed; readers by position among the sets of readers, which come last."""
         sets = {
             one: sorted(int(names[each]) for each in self._sets[one])
             for one in _present(self.readers)
@@ -227,7 +220,9 @@ class History:
         return None
 
     def _with_member(self, known: int, number: int, view: View) -> int:
-        """The number of the set ``known`` with one more reader or update, without those of its kind that it follows."""
+        """The number of the set ``known`` with one more reader or update, without those of its kind
+        before it.
+        """
         members, is_atomic = self._sets[known], self._events[number].is_atomic
         if number in members:
             return known

@@ -99,7 +99,7 @@ def is_integer(name: str) -> bool:
 
 
 def limits_of(name: str) -> tuple[Any, Any, Any]:
-    """The largest finite value of a floating-point type, its smallest normal one, and its smallest one of all."""
+    """The largest finite value of a floating-point type, its smallest normal one, and its smallest one."""
     module: Any = ml_dtypes if name in NARROW else np
     found = module.finfo(find_dtype(name).numpy)
     return found.max, found.smallest_normal, found.smallest_subnormal
@@ -119,10 +119,9 @@ def poison(name: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
 def fill_differently(
     array: "np.ndarray[Any, Any]", name: str, *, inverted: bool = False, most: float = math.inf
 ) -> None:
-    """Fill memory of this type with values that differ from its poison everywhere.
-
-    Floats are huge, at most ``most``, of either sign in no simple order, and ``inverted`` swaps the signs. Integers are at the other end of their
-    range; inverted, they are the poison.
+    """Fill memory of this type with values that differ from its poison everywhere. Floats are huge,
+    at most ``most``, with signs in no simple order that ``inverted`` swaps; integers are at the
+    other end of their range, and inverted the poison.
     """
     dtype = find_dtype(name)
     if not dtype.is_float:

@@ -222,7 +222,6 @@ def _number(node: ast.expr) -> bool | int | float | None:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    """Whether ``node`` is a number, with or without a stated dtype."""
     match node:
         case ast.Call(func=ast.Name(id=name), args=[arg]) if name in DTYPES:
             node = arg
@@ -235,7 +234,7 @@ SCOPES = ("memory", "shared", "fragment", "local", "barrier")
 
 
 def is_declaration(stmt: ast.stmt) -> bool:
-    """Whether ``stmt`` belongs to the head: the threads, a layout, or a name with a scope or without a value."""
+    """Whether ``stmt`` is in the head: the threads, a layout, or a name with a scope or without a value."""
     if isinstance(stmt, ast.Expr | ast.Assign) and isinstance(stmt.value, ast.Call):
         word = "threads" if isinstance(stmt, ast.Expr) else "layout"
         return isinstance(stmt.value.func, ast.Name) and stmt.value.func.id == word

@@ -1,9 +1,8 @@
-"""The fences that TileLang's InjectFenceProxy certainly puts into a Program.
-
-The pass follows one flow of control, and asks before each asynchronous operation whether an ordinary write of shared memory may be the
-last access before it. It then puts a fence there, or before a loop that has such operations and no such writes. What only
-its lowering decides, such as whether ``T.gemm`` becomes ``wgmma``, counts here as what leads to fewer fences.
-Source: ``src/cuda/transform/inject_fence_proxy.cc`` of TileLang 0.1.15.
+"""The fences that TileLang's InjectFenceProxy certainly puts into a Program. The pass asks before
+each asynchronous operation whether an ordinary write of shared memory may be the last access, and
+puts a fence there, or before a loop with such operations and no such writes. What only its lowering
+decides (is ``T.gemm`` a ``wgmma``?) counts as what leads to fewer fences. Source:
+``src/cuda/transform/inject_fence_proxy.cc`` of TileLang 0.1.15.
 """
 
 from dataclasses import dataclass, field
@@ -29,8 +28,6 @@ Body = tuple[Stmt, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Events:
-    """What a body has, on any path, as far as it is known."""
-
     writes: bool = False
     may_write: bool = False
     issues: bool = False
@@ -43,7 +40,9 @@ class _Finder:
     found: dict[int, bool] = field(default_factory=dict)
 
     def follow(self, body: Body, written: bool, *, by_all: bool) -> bool:
-        """Whether an ordinary write is the last access on some path through ``body``, if it is one ``written`` before it."""
+        """Whether an ordinary write is the last access on some path through ``body``, given one
+        ``written`` before.
+        """
         for stmt in body:
             written = self._step(stmt, written, by_all=by_all)
         return written
@@ -122,9 +121,8 @@ class _Finder:
 
 
 def find_fences(program: Program) -> dict[int, bool]:
-    """The ``id`` of each operation and loop right before which a fence certainly is; whether all threads that get there make it.
-
-    Before a copy by TMA only the thread makes it that issues the copy.
+    """The ``id`` of each operation and loop right after a certain fence; whether all threads that
+    get there make it. Before a copy by TMA only the thread that issues it does.
     """
     finder = _Finder(scopes={buffer.name: buffer.scope for buffer in program.buffers})
     finder.follow(program.body, written=False, by_all=True)

@@ -11,13 +11,14 @@ from tileyard.ir.nodes import Unit
 
 
 class Hazard(msgspec.Struct, frozen=True, kw_only=True):
-    """Two accesses to ``buffer`` without a fixed order, ``other`` the earlier one; or a wait that nothing ends.
+    """Two accesses to ``buffer`` without a fixed order, ``other`` the earlier one; or a wait that nothing
+    ends.
 
-    ``unit`` carries out the operation that ``other`` issued, empty if it issued none; ``committed`` states whether it is in
-    a group, ``most`` is then the largest count of a wait before ``access`` that covers it. ``left_by`` is the latest wait that does
-    not. ``block`` is the position in the grid, ``blockIdx.x`` first, ``roles`` are those of ``access`` and ``other``. A deadlock
-    lists all waiting roles in ``waiting``, and ``state`` states what each waits for. ``cause`` is the cause, if determined, with the
-    ``barrier`` and an ``amount``.
+    ``unit`` carries out the operation that ``other`` issued, empty if none; if it is ``committed`` to a
+    group, ``most`` is the largest count of a wait before ``access`` that covers it. ``left_by`` is the
+    latest wait that does not. ``block`` is the position in the grid, ``blockIdx.x`` first, ``roles`` are
+    those of ``access`` and ``other``. A deadlock lists all ``waiting`` roles, and in ``state`` what each
+    waits for. ``cause`` is the known cause, with its ``barrier`` and ``amount``.
     """
 
     kind: HazardKind

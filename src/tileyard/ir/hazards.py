@@ -1,8 +1,7 @@
-"""Finds accesses without a fixed order: runs a Program in which operations take effect as late as possible.
-
-Each access is noted with what its role knows at that time (``clocks.py``). Two accesses to an element, at least one of them a
-write, that do not know of each other are a Hazard, and so is a wait that nothing ends. A run without hazards has the same
-result whenever its operations take effect and in whatever order roles go on.
+"""Finds accesses without a fixed order: runs a Program in which operations take effect as late as
+possible. Two accesses to an element, one of them a write, whose roles do not know of each other
+(``clocks.py``) are a Hazard, and so is a wait that nothing ends. Without hazards the result is the
+same whenever operations take effect and in whatever order roles go on.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -50,10 +49,9 @@ from tileyard.ir.walk import walk
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """The order in which roles go on: each until it waits, then the next; ``backwards`` reverses it.
-
-    With a ``last`` role, the first of the others that can go on always runs, and the last one only if none can. With
-    ``is_early`` loads end when they are issued, and not only when no role can go on without them.
+    """The order in which roles go on: each until it waits, then the next; ``backwards`` reverses
+    it. A ``last`` role runs only if no other can. With ``is_early`` loads end when they are issued,
+    not only when no role can go on without them.
     """
 
     backwards: bool = False
@@ -77,10 +75,9 @@ FIRST = Schedule()
 
 
 class LateRun(AsynchronousRun):
-    """A run in which each operation takes effect as late as possible. ``hazards`` collects what it finds.
-
-    Of hazards between the same two statements only the first one is kept. ``chosen`` gives the blocks that run in the dimension of the
-    grid with this variable and extent, None for all; ``count`` is the number that have run. ``conflicts`` are those between lanes, harmless ones included.
+    """A run in which each operation takes effect as late as possible; ``hazards`` has the first of each two
+    statements. ``chosen`` gives the blocks that run in the grid dimension with this variable and extent,
+    None for all; ``count`` have run. ``conflicts`` are those between lanes, harmless ones included.
     """
 
     def __init__(
@@ -244,7 +241,6 @@ class LateRun(AsynchronousRun):
         self._is_atomic = False
 
     def _note(self, buffer: str, where: Places, content: Array | None) -> None:
-        """Note an access by the current statement; a write if there is a ``content``."""
         if self._scopes.get(buffer) in ("local", "barrier"):
             self._note_register(buffer, is_write=content is not None)
             return
@@ -259,7 +255,6 @@ class LateRun(AsynchronousRun):
             self._keep(Hazard(kind="uninitialised", buffer=buffer, access=self._moment()))
 
     def _current(self) -> int:
-        """The event of the current statement."""
         time = self._views[self._actor].times[self._actor]
         last = self._events[self._event[1]]
         is_same = self._event[0] is self.at and (last.actor, last.time) == (self._actor, time)
@@ -330,7 +325,9 @@ class LateRun(AsynchronousRun):
             self._keep(self._describe(buffer, conflict, number, is_write=content is not None))
 
     def _marks(self, buffer: str, shape: tuple[int, ...]) -> tuple[History, tuple[Marks, Marks]]:
-        """The history of a buffer's storage, and its marks in ``shape``: one per byte of an element if others view the storage."""
+        """The history of a buffer's storage, and its marks in ``shape``: per byte if others view
+        the storage.
+        """
         owner = self._owners.get(buffer, buffer)
         is_viewed = owner in self._viewed
         if owner not in self._histories:

@@ -1,6 +1,5 @@
-"""Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it.
-
-Scalar operations and conversions are defined in ``meanings.py``, tile operations in ``tiles.py``. Blocks run one after the other, loops in order.
+"""Runs a Program in plain NumPy: slow, and obviously right. Targets are tested against it. ``meanings.py``
+defines scalar operations, ``tiles.py`` tile operations. Blocks and loops run in order.
 """
 
 import sys
@@ -68,10 +67,9 @@ def interpret(
     say: Callable[[str], object] = sys.stdout.write,
 ) -> list[Array]:
     """Run ``program``; returns the written arrays (``out`` and ``inout``) in calling order.
-
-    ``arrays`` holds one array for each ``in`` and ``inout`` tensor in calling order, ``scalars``
-    one number for each scalar parameter; neither is changed. Elements of an output that are never
-    written hold its dtype's poison. ``say`` receives the lines that the kernel prints. Raises BindError, or KernelFault if the kernel itself fails.
+    ``arrays`` has one for each ``in`` and ``inout`` tensor, ``scalars`` a number per scalar
+    parameter; neither is changed. Never written elements hold their dtype's poison. ``say``
+    receives printed lines. Raises BindError, or KernelFault if the kernel itself fails.
     """
     run = Run(program, arrays, scalars, say)
     run.grid()
@@ -106,7 +104,7 @@ def _make(buffer: Buffer, known: dict[str, Array], numbers: dict[str, int]) -> A
 
 @dataclass(frozen=True, kw_only=True)
 class Blocked:
-    """A point at which a body has to wait until ``is_over``; ``where`` describes what it waits for, in the user's words."""
+    """A point at which a body waits until ``is_over``; ``where`` says in the user's words for what."""
 
     stmt: Stmt
     where: str
@@ -119,10 +117,8 @@ Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | SparseGemm 
 
 
 class Run:
-    """The state of one run: the values of all variables, the content of all buffers.
-
-    ``at`` is the current statement. Asynchronous operations are done when they are issued; ``asynchronous.py`` has the
-    other meaning.
+    """The state of one run: the values of all variables, the content of all buffers. ``at`` is the current
+    statement. Asynchronous operations are done when issued; ``asynchronous.py`` has the other meaning.
     """
 
     def __init__(
@@ -181,7 +177,6 @@ class Run:
             self.blocks(axes[1:])
 
     def _iterate(self, var: Var, start: Expr, extent: Expr) -> Iterator[None]:
-        """Bind ``var`` to one value after another."""
         first = self._evaluator.number(start)
         for index in range(first, first + self._evaluator.number(extent)):
             self._values[var.name] = convert_scalar(index, var.dtype)
@@ -274,13 +269,14 @@ class Run:
                 pass
 
     def _barrier(self, place: Load) -> tuple[Array, tuple[int, ...]]:
-        """The counts of a row of barriers, and the index of one. Raises KernelFault if the row has no such barrier."""
+        """The counts of a row of barriers, and the index of one. Raises KernelFault if the row has
+        no such one.
+        """
         indices = self._evaluator.indices(place.indices)
         self._memory.is_inside(place.buffer, indices)
         return self._memory.array(place.buffer), indices
 
     def _run(self, stmt: Plain) -> None:
-        """Run a statement without nested bodies."""
         match stmt:
             case Let():
                 self._values[stmt.var.name] = self._value(stmt.value)
@@ -330,7 +326,6 @@ class Run:
         self._in_roles = False
 
     def _box(self, region: Region) -> Box:
-        """``region`` with its bounds evaluated."""
         indices = self._evaluator.indices
         starts, extents = indices(region.starts), indices(region.extents)
         if any(extent < 0 for extent in extents):
@@ -339,7 +334,7 @@ class Run:
 
 
 def describe_print(message: str, values: Sequence[str]) -> str:
-    """The line that a print writes: a value for each ``{}`` of its message, and the other values at the end."""
+    """The line that a print writes: a value for each ``{}`` of its message, and the rest at the end."""
     head, *parts = message.split("{}")
     filled = "".join(f"{value}{part}" for value, part in zip(values, parts, strict=False))
     left = "".join(f"{{}}{part}" for part in parts[len(values) :])

@@ -1,6 +1,5 @@
-"""Finds accesses of different lanes to one element, at least one of them a write: on a GPU they have no fixed order.
-
-Accesses are compared by bytes, not by names: views share the storage of their owner.
+"""Finds accesses of lanes to one element, one of them a write: a GPU does them in no fixed order.
+Bytes are compared, not names: views share their owner's storage.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,10 +20,10 @@ Accessor = Let | Store | Atomic | If | For
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Access:
-    """All accesses of one statement to a buffer at one time: lane ``lanes[n]`` touched element ``elements[n]``.
-
-    ``elements`` are positions in row-major order, all inside the buffer. ``values`` are what was written, None for a read and for
-    an atomic update, which is a write, too; ``before`` is the old content. ``inner`` are the values of the serial loops in the nest.
+    """All accesses of one statement to a buffer at one time: lane ``lanes[n]`` touched element
+    ``elements[n]``. ``elements`` are row-major positions inside the buffer. ``values`` are what was
+    written, None for a read and an atomic update, which is a write, too; ``before`` is the old
+    content. ``inner`` are the values of the nest's serial loops.
     """
 
     stmt: Accessor
@@ -54,9 +53,8 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """Two lanes touch the element of ``buffer`` at ``indices``, and the first of them writes it.
-
-    It is benign if all lanes write the same bits, and no lane reads what another one writes.
+    """Two lanes touch the element of ``buffer`` at ``indices``, and the first of them writes it. It
+    is benign if all lanes write the same bits and no lane reads what another one writes.
     """
 
     buffer: str
@@ -77,8 +75,7 @@ class Found:
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class _Events:
     """All accesses of one kind by one statement to one storage, in units that all of its views share.
-
-    ``bits`` are the bits written, empty for accesses other than stores; ``source`` is the access that each unit belongs to.
+    ``bits`` are those written, empty except for stores; ``source`` is the access of each unit.
     """
 
     accesses: tuple[Access, ...]
@@ -96,8 +93,6 @@ class _Events:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Search:
-    """What is known of the nest: its arrays, and the values of its loops per lane."""
-
     arrays: Mapping[str, Array]
     loops: Callable[[int], Loops]
 
@@ -106,8 +101,7 @@ def find_conflicts(
     accesses: Sequence[Access], arrays: Mapping[str, Array], loops: Callable[[int], Loops]
 ) -> Found:
     """The conflicts among ``accesses`` to ``arrays``, the storage of all their buffers by name.
-
-    ``loops`` returns the values of the nest's loops for a lane.
+    ``loops`` returns the nest's loop values for a lane.
     """
     search = _Search(arrays=arrays, loops=loops)
     shared: dict[int, list[Access]] = {}
@@ -161,7 +155,6 @@ def _is_shared(group: list[Access], arrays: Mapping[str, Array]) -> bool:
 
 
 def _gather(group: list[Access], arrays: Mapping[str, Array]) -> list[_Events]:
-    """The accesses by statement and kind."""
     width = min(arrays[access.buffer].itemsize for access in group)
     alike: dict[tuple[int, str, bool], list[Access]] = {}
     for access in group:
@@ -214,7 +207,7 @@ def _explain(group: list[Access], search: _Search) -> Found:
 
 
 def _is_ordered(left: _Events, right: _Events, arrays: Mapping[str, Array]) -> bool:
-    """Whether the order in which lanes update an element matters. Within one access it is the order of the lanes."""
+    """Whether the order in which lanes update an element matters; in one access it is the order of lanes."""
     if left is right and len(left.accesses) == 1:
         return False
     one, two = left.head, right.head

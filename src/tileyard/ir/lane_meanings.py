@@ -1,4 +1,4 @@
-"""The meanings of ``meanings.py`` for arrays, one element per lane, with the same bits except those of a NaN."""
+"""The meanings of ``meanings.py`` for arrays, one element per lane; bits may differ only in a NaN."""
 
 from collections.abc import Callable
 from typing import Any

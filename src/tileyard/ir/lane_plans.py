@@ -9,9 +9,8 @@ from tileyard.ir.walk import walk, walk_expr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NestPlan:
-    """The part of a nest that does not depend on numbers: its loops, outermost first, and what each lane does.
-
-    The nest is kept so that its identity is not reused.
+    """A nest without its numbers: its loops, outermost first, and what lanes do. It is kept so that
+    its identity is not reused.
     """
 
     nest: For
@@ -25,9 +24,8 @@ SPREAD = ("parallel", "vectorized", "threads")
 
 
 def is_spread(stmt: Stmt) -> TypeGuard[For]:
-    """Whether ``stmt`` is a loop whose iterations have no order.
-
-    A vectorized loop with a store whose element does not depend on the iteration has one: TileLang does not vectorize it.
+    """Whether ``stmt`` is a loop whose iterations have no order. A vectorized one with a store to
+    the same element has one: TileLang does not vectorize it.
     """
     if not isinstance(stmt, For) or stmt.kind not in SPREAD:
         return False
@@ -65,7 +63,7 @@ def _is_known(stmt: Stmt) -> bool:
 
 
 def _collapse(nest: For) -> tuple[tuple[For, ...], tuple[Stmt, ...]]:
-    """The loops that make up the lanes, and what a lane does: each lane makes the bindings before an inner loop."""
+    """The loops that make up the lanes, and what a lane does, bindings before an inner loop included."""
     *before, last = nest.body or (None,)
     if last is None or not is_spread(last) or not all(isinstance(stmt, Let) for stmt in before):
         return (nest,), nest.body

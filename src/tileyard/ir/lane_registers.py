@@ -8,9 +8,8 @@ from tileyard.ir.walk import walk_expr
 
 
 def is_private(conflict: Conflict, scopes: Mapping[str, str]) -> bool:
-    """Whether the iterations do not race. ``scopes`` are those of all buffers.
-
-    Those of a fragment may be shared out: then a store that reads another element of it reads what another thread may write.
+    """Whether the iterations do not race. ``scopes`` are those of all buffers. A fragment's may be
+    shared out: then a store that reads another element of it reads what another thread may write.
     """
     scope, stmt = scopes.get(conflict.buffer), conflict.first.stmt
     if scope != "fragment" or stmt is not conflict.second.stmt or not isinstance(stmt, Store):

@@ -1,4 +1,6 @@
-"""Evaluates expressions for many lanes at once: to one NumPy scalar if all lanes have the same value, else to an array."""
+"""Evaluates expressions for many lanes at once: to a NumPy scalar if all have the same value, else
+to an array.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +21,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """Some lanes, in order, at least one. ``names`` has the values of variables in them.
-
-    Other variables are in the enclosing frame, of whose lanes these are the ones at ``picked``.
+    """Some lanes, in order, at least one; ``names`` has values of variables in them. Others are in
+    the enclosing frame, of whose lanes these are the ones at ``picked``.
     """
 
     lanes: Integers
@@ -46,9 +47,8 @@ class Frame:
 
 
 class LaneEvaluator:
-    """Evaluates for the lanes of a frame; ``load`` returns the elements of buffers.
-
-    ``literals`` caches the known literals by identity.
+    """Evaluates for the lanes of a frame; ``load`` returns elements of buffers. ``literals`` caches
+    known literals by identity.
     """
 
     def __init__(

@@ -1,8 +1,6 @@
-"""Runs a nest of parallel loops for all its iterations, its lanes, at once, with the results of one after another.
-
-The order in which the interpreter runs iterations matters only if two of them touch one element that one of them
-writes. So a nest runs statement by statement for all lanes, each access is noted, and a check afterwards finds any
-such element. If there is one, everything is undone: then only ``interpret.py`` knows the result.
+"""Runs a nest of parallel loops for all its iterations, its lanes, at once, with the results of one
+by one. Statements run for all lanes and accesses are noted; if two lanes touch an element that one
+of them writes, all is undone: then only ``interpret.py`` knows the result.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -42,10 +40,9 @@ gaps, a fault, elements of several lanes, or atomic updates whose order matters.
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Report:
-    """The result of a nest. With a ``refusal`` nothing has changed, and ``accesses`` are those up to the refusal.
-
-    After a "conflict" they are complete as long as no lane's decision depends on what another one wrote. ``conflicts`` also
-    holds benign ones of nests that ran.
+    """The result of a nest. With a ``refusal`` nothing has changed, and ``accesses`` are those
+    before it; those of a "conflict" are complete unless a lane's decision depends on what another
+    wrote. ``conflicts`` also holds benign ones of nests that ran.
     """
 
     refusal: Refusal | None = None
@@ -62,9 +59,8 @@ class _Refused(Exception):
 
 
 class Lanes:
-    """Runs nests on ``memory`` with the ``values`` of variables, which it reads and does not change.
-
-    ``tick`` is called in each iteration of a serial loop; what it raises ends the run.
+    """Runs nests on ``memory`` with the ``values`` of variables, which it reads and does not
+    change. ``tick`` is called in each iteration of a serial loop; what it raises ends the run.
     """
 
     def __init__(
@@ -120,8 +116,6 @@ class _NestRun(Run):
 
 
 class _LaneRun:
-    """One run of a nest."""
-
     def __init__(self, nest: For, memory: Memory, literals: Literals, tick: Tick) -> None:
         self._tick = tick
         self.accesses: list[Access] = []
@@ -202,7 +196,9 @@ class _LaneRun:
                 self.body(branch, frame.pick(mask))
 
     def _iterate(self, stmt: For, frame: Frame) -> Iterator[Frame]:
-        """The lanes of each iteration: lanes may end a loop earlier than others, but all begin with the same value."""
+        """The lanes of each iteration: all begin with the same value, but may end the loop earlier
+        than others.
+        """
         self._at = stmt
         start, extent = (self._value(bound, frame) for bound in (stmt.start, stmt.extent))
         if start.ndim:
@@ -269,7 +265,7 @@ class _LaneRun:
     def _elements(
         self, buffer: str, indices: tuple[Expr, ...], frame: Frame
     ) -> tuple[Any, Array | None]:
-        """The positions of elements, and which are inside the buffer; None if all are. At least one is an array."""
+        """The positions of elements, and which are inside the buffer, None if all; at least one is an array."""
         place: Any = np.int64(0)
         inside: Any = np.True_
         for index, size in zip(indices, self._memory.array(buffer).shape, strict=True):

@@ -1,8 +1,7 @@
-"""Defines each scalar operation and conversion: the living definition that targets are tested against.
-
-Arithmetic is rounded once, to the operation's dtype. Functions such as ``exp`` are those of float64,
-rounded to the dtype: targets may differ in the last places. Integers wrap. An integer division by
-zero and a shift by a count outside the word are faults of the kernel.
+"""Defines each scalar operation and conversion: the living definition that targets are tested
+against. Arithmetic is rounded once, to its dtype. Functions such as ``exp`` are float64's, rounded:
+targets may differ in the last places. Integers wrap; division by zero and a shift by a count
+outside the word are the kernel's faults.
 """
 
 import math
@@ -24,10 +23,9 @@ _SATURATING = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 
 
 def convert(values: Array, to: str) -> Array:
-    """``values`` converted to dtype ``to``, element by element; always a new array.
-
-    Floats round to nearest even, tensor floats half away from zero; in eight bits, numbers of every kind saturate. A float becomes an integer by
-    truncation; outside the integer's range it becomes the nearest end, and NaN becomes 0. Integers wrap.
+    """``values`` converted to dtype ``to``; always a new array. Floats round to nearest even,
+    tensor floats half away from zero; in eight bits, numbers of every kind saturate. Floats are
+    truncated to integers, or to the range's nearest end; NaN becomes 0. Integers wrap.
     """
     if to == TENSOR_FLOAT:
         return _round_tensor_float(convert(values, "float32"))

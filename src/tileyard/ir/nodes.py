@@ -1,13 +1,12 @@
-"""The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour.
-
-A Program is one kernel at tile level: a grid of blocks that all run the same body over tile-local
-buffers and global parameters. ``text.py`` prints and reads it, ``verify.py`` defines what is legal,
-``interpret.py`` defines its meaning.
+"""The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour. A
+Program is one kernel at tile level: a grid of blocks that run the same body over tile-local buffers
+and global parameters. ``text.py`` prints and reads it, ``verify.py`` says what is legal,
+``interpret.py`` what it means.
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64
-float8_e4m3fn float8_e5m2 tfloat32``. Scopes: ``global`` (parameters, and workspaces that all blocks of a launch
-share), ``shared``, ``fragment``, ``local``, and ``barrier``. A workspace and a block's tile-local buffers hold
-undefined values until written.
+float8_e4m3fn float8_e5m2 tfloat32``. Scopes: ``global`` (parameters, and workspaces that all blocks
+of a launch share), ``shared``, ``fragment``, ``local``, and ``barrier``. Workspaces and tile-local
+buffers are undefined until written.
 """
 
 from typing import Literal, dataclass_transform
@@ -47,10 +46,8 @@ class Load(Node, tag="load"):
 
 
 class Op(Node, tag="op"):
-    """A scalar operation of the table in ``ops.py``, applied to ``args``.
-
-    Arithmetic is done in ``dtype``; comparisons and logic have dtype ``bool``. ``select`` and
-    the logical ``and``/``or`` evaluate only the arguments that they need.
+    """A scalar operation of ``ops.py`` on ``args``, done in ``dtype``, which is ``bool`` for comparisons and
+    logic. ``select`` and the logical ``and``/``or`` evaluate only the arguments that they need.
     """
 
     name: str
@@ -75,11 +72,10 @@ Role = Literal["in", "out", "inout"]
 
 
 class Layout(Node, tag="layout"):
-    """Where the elements of a buffer are, which changes no result.
-
-    ``place`` are the coordinates of the element at the indices ``i0``, ``i1``, ...; in a fragment they are coordinates among the
-    elements of ``thread``, and each element is held ``copies`` times, the first time for ``copy`` 0. A parameter's layout is where
-    TileLang looks for the elements in the caller's array, unless it copies them as a whole; here an array has them in rows.
+    """Where the elements of a buffer are, which changes no result. ``place`` has coordinates of the
+    element at the indices ``i0``, ``i1``, ...; in a fragment among the elements of ``thread``, held
+    ``copies`` times, first for ``copy`` 0. A parameter's is where TileLang looks in the caller's
+    array, unless it copies it whole; here an array has rows.
     """
 
     place: tuple[Expr, ...]
@@ -90,11 +86,10 @@ class Layout(Node, tag="layout"):
 class Buffer(Node, tag="buffer"):
     """Named storage. ``shape`` and ``strides`` (in elements) may use dimension variables.
 
-    ``strides`` is empty for row-major, and 0 where only the array itself has the stride. Strides change no
-    result: elements are found by their indices. With ``view_of`` it is the storage of that buffer, which is
-    not a view itself: the same bytes in row-major order, read as another shape or dtype. In scope ``barrier`` it is a row of
-    barriers, and ``arrivals`` has the number of arrivals that end a phase of each; their dtype is int32.
-    ``layout`` is what the user asks for, None if no layout is annotated.
+    ``strides`` is empty for row-major, and 0 where only the array itself has the stride; it changes
+    no result. With ``view_of`` it is the storage of that buffer, no view itself: the same bytes in
+    row-major order in another shape or dtype. In scope ``barrier`` it is a row of int32 barriers,
+    each of whose phases ``arrivals`` end. ``layout`` is the annotated one, or None.
     """
 
     name: str
@@ -108,9 +103,8 @@ class Buffer(Node, tag="buffer"):
 
 
 class Tensor(Node, tag="tensor"):
-    """A parameter that is an array; ``buffer.scope`` is ``global``.
-
-    ``out`` is written, and its old content never matters; ``inout`` is read and written.
+    """A parameter that is an array; ``buffer.scope`` is ``global``. ``out`` is written and its old
+    content never matters; ``inout`` is read and written.
     """
 
     buffer: Buffer
@@ -150,7 +144,7 @@ class Let(Node, tag="let"):
 
 
 class Store(Node, tag="store"):
-    """Writes one element. Outside a global buffer's shape nothing is written, and ``value`` is not computed."""
+    """Writes one element. Outside a global buffer's shape nothing is written, nor ``value`` computed."""
 
     buffer: str
     indices: tuple[Expr, ...]
@@ -158,10 +152,9 @@ class Store(Node, tag="store"):
 
 
 class Atomic(Node, tag="atomic"):
-    """Updates one element with ``value``, in its buffer's dtype, as one indivisible step.
-
-    ``var``, if present, is bound to the old content for the statements that follow in the
-    same body. Outside a global buffer's shape nothing is computed or written, and the old content is 0.
+    """Updates one element with ``value``, in its buffer's dtype, as one indivisible step. ``var``,
+    if any, is the old content for later statements of the body. Outside a global buffer's shape
+    nothing is computed or written, and it is 0.
     """
 
     buffer: str
@@ -172,9 +165,8 @@ class Atomic(Node, tag="atomic"):
 
 
 class Print(Node, tag="print"):
-    """Writes ``message`` as one line to standard output.
-
-    Each ``{}`` in it is replaced by one of the values; the remaining values follow.
+    """Writes ``message`` as one line to standard output, with values for each ``{}`` in it and the
+    rest after it.
     """
 
     message: str
@@ -191,11 +183,11 @@ class Assert(Node, tag="assert"):
 class For(Node, tag="for"):
     """``extent`` iterations of ``var`` from ``start``; iterations of ``parallel`` are independent.
 
-    Those of ``threads`` are what single threads of a block do side by side, here one after another.
-    Those of ``blocks`` are blocks of a launch within a Program that has no grid, because it has several.
-    ``stages`` is the requested depth of a ``pipelined`` loop, else 0. ``order`` and ``stage`` are the user's schedule, if
-    any: for each statement of the body, as TileLang counts them, its position among all and the number of iterations by which
-    it is late. ``group`` has the numbers of statements that are scheduled together. None of these changes a result.
+    Those of ``threads`` are what a block's threads do side by side, here one after another; those of
+    ``blocks`` are the blocks of one of several launches in a Program without a grid. ``stages`` is the
+    requested depth of a ``pipelined`` loop, else 0. ``order`` and ``stage`` are the user's schedule, if any:
+    for each statement of the body, as TileLang counts them, its position and by how many iterations it is
+    late; ``group`` has the numbers of those scheduled together. None of these changes a result.
     """
 
     var: Var
@@ -229,12 +221,10 @@ class Break(Node, tag="break"):
 
 
 class Roles(Node, tag="roles"):
-    """Bodies that run side by side, each in its own order. None of them is empty.
-
-    ``threads`` are the threads of each as ranges ``(first, end)``, empty if unknown. In the synchronous
-    meaning, control passes from one to the next only where one has to wait or has ended. ``registers`` is the number that each
-    thread of a role requests at its beginning, 0 for a role that requests none: the role with the fewest gives up registers, the
-    others get more. Empty if no role requests any. They change no result.
+    """Bodies that run side by side, each in its own order; none is empty. ``threads`` are those of each as
+    ranges ``(first, end)``, empty if unknown. Synchronously, control passes on only where one waits or has
+    ended. ``registers`` are what each thread of a role requests, 0 for none: the role with the fewest gives
+    up registers, the others get more. Empty if no role does. They change no result.
     """
 
     bodies: tuple[tuple["Stmt", ...], ...]
@@ -244,8 +234,7 @@ class Roles(Node, tag="roles"):
 
 class Await(Node, tag="await"):
     """Waits until the other roles have made ``cond`` true; the kernel fails if none ever can.
-
-    ``message`` describes what it waits for, in the user's words, as in ``for a full tile``.
+    ``message`` says for what in the user's words, as in ``for a full tile``.
     """
 
     cond: Expr
@@ -253,17 +242,14 @@ class Await(Node, tag="await"):
 
 
 class TileOperation(Node):
-    """Base of statements on whole regions.
-
-    The last of its regions is written, the others are read; with a field ``clear`` that is not set, the old content of the last one takes part.
+    """Base of statements on whole regions: the last is written, the others are read; without a set
+    field ``clear``, the old content of the last takes part.
     """
 
 
 class Copy(TileOperation, tag="copy"):
-    """``dst = cast(src)``, element by element in row-major order.
-
-    Extents of 1 are dropped before the two boxes are matched. A global source reads 0 outside
-    its shape; a global destination ignores writes outside its shape.
+    """``dst = cast(src)`` in row-major order; extents of 1 are dropped before the boxes are
+    matched. Outside its shape a global source reads 0, and a global destination ignores writes.
     """
 
     src: Region
@@ -278,11 +264,9 @@ class Fill(TileOperation, tag="fill"):
 
 
 class Gemm(TileOperation, tag="gemm"):
-    """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype.
-
-    ``a`` is (m, k), or (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with
-    ``transpose_b``; ``c`` is (m, n). With ``clear`` the old content of ``c`` is ignored. ``policy`` is how
-    warps share ``c``, which changes no result.
+    """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype. ``a`` is (m, k), or
+    (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with ``transpose_b``; ``c`` is (m, n),
+    ignored before with ``clear``. ``policy``, how warps share ``c``, changes no result.
     """
 
     a: Region
@@ -295,13 +279,13 @@ class Gemm(TileOperation, tag="gemm"):
 
 
 class SparseGemm(TileOperation, tag="gemm_sp"):
-    """``c += op(a) @ op(b)``, where ``a`` holds only half of its matrix: the rest is 0, and is not multiplied.
+    """``c += op(a) @ op(b)``, where ``a`` holds only the half of its matrix that is not 0.
 
-    Of each 4 elements in a row of the matrix, ``a`` has 2; of elements of 32 bits 1 of each 2. So it is (m, k / 2), or
-    (k / 2, m) with ``transpose_a``. ``e`` has the positions of these elements. It holds 4 bits for each 4 (2) elements, those
-    of the first ones lowest, in integers of any width; it is (m, ..), or (.., m) with ``transpose_e``. The lower 2 bits are the
-    position of the first element, the upper 2 that of the second. Of 32-bit elements bit 1 is the position. ``b``, ``c`` and
-    ``policy`` are as in ``Gemm``.
+    Of each 4 elements in a row of the matrix ``a`` has 2, of 32-bit ones 1 of each 2: it is (m, k /
+    2), or (k / 2, m) with ``transpose_a``. ``e`` has their positions, 4 bits for each 4 (2)
+    elements, the first ones' lowest, in integers of any width; it is (m, ..), or (.., m) with
+    ``transpose_e``. The lower 2 bits are the position of the first element, the upper 2 that of the
+    second; of 32-bit elements bit 1 is. ``b``, ``c`` and ``policy`` are as in ``Gemm``.
     """
 
     a: Region
@@ -335,11 +319,10 @@ Unit = Literal["cp_async", "tma", "tma_store", "wgmma"]
 
 
 class Issue(Node, tag="issue"):
-    """Starts the operations in ``body``; ``unit`` reports their end later.
-
-    Conditions, indices and bounds in ``body`` are evaluated at once. Each of its elements is read and written at any
-    moment from here to the wait that covers it. ``body`` holds copies and stores, or products for ``wgmma``, and only branches
-    and loops over these. ``tma`` subtracts the bytes that it has copied from those that ``barrier`` expects.
+    """Starts the operations in ``body``; ``unit`` reports their end later. Conditions, indices and
+    bounds are evaluated at once, elements read and written at any moment up to the wait that covers
+    them. ``body`` holds copies and stores, or products for ``wgmma``, and only branches and loops
+    over these. ``tma`` subtracts the bytes that it has copied from those that ``barrier`` expects.
     """
 
     unit: Unit
@@ -358,10 +341,8 @@ class CommitGroup(Synchronization, tag="commit_group"):
 
 
 class WaitGroup(Synchronization, tag="wait_group"):
-    """Waits until at most ``count`` of the latest groups of ``unit`` are unfinished.
-
-    What was issued and not committed is in no group: no wait covers it. With ``reads_only`` it waits until the operations have
-    read their sources, and not until their writes are visible.
+    """Waits until at most ``count`` of the latest groups of ``unit`` are unfinished; what was not committed
+    is in none. With ``reads_only`` it waits until sources are read, not until writes are visible.
     """
 
     count: Expr
@@ -376,10 +357,9 @@ class InitBarrier(Synchronization, tag="init_barrier"):
 
 
 class Arrive(Synchronization, tag="arrive"):
-    """Arrives ``count`` times at a barrier, which expects ``bytes`` more of copies from now on.
-
-    A phase ends, and the next one of the other parity begins, once all required arrivals and all expected
-    bytes have come. With ``after`` the arrival takes place when everything issued to that unit is over.
+    """Arrives ``count`` times at a barrier, which expects ``bytes`` more of copies from now on. A
+    phase ends, and the next of the other parity begins, once all arrivals and bytes have come. With
+    ``after`` it arrives when everything issued to that unit is over.
     """
 
     barrier: Load
@@ -396,10 +376,8 @@ class WaitBarrier(Synchronization, tag="wait_barrier"):
 
 
 class Sync(Synchronization, tag="sync"):
-    """``threads`` threads arrive at the barrier of this number, and wait until ``count`` have arrived.
-
-    Number 0 is the block's own. Without ``waits`` they only arrive. A ``given`` one is not in the kernel: TileLang adds it,
-    and it does not exist in the synchronous meaning.
+    """``threads`` threads arrive at the barrier of this number (0: the block's), and wait until ``count``
+    have. Without ``waits`` they only arrive. TileLang adds a ``given`` one; it does not exist synchronously.
     """
 
     threads: int
@@ -410,7 +388,7 @@ class Sync(Synchronization, tag="sync"):
 
 
 class Fence(Synchronization, tag="fence_proxy_async"):
-    """Makes earlier ordinary writes of these ``threads`` visible to asynchronous operations that are issued later."""
+    """Makes earlier ordinary writes of these ``threads`` visible to asynchronous operations issued later."""
 
     threads: int
 
@@ -454,11 +432,9 @@ class Axis(Node, tag="axis"):
 
 
 class Program(Node, tag="program"):
-    """One kernel. Names of variables and buffers are unique within it.
-
-    ``params`` are in calling order. ``dims`` are the shape variables, bound from the arrays'
-    shapes. ``grid[0]`` is ``blockIdx.x``, the fastest. ``threads`` is the block size of the
-    user's launch; it changes no result. ``buffers`` are all non-parameter buffers.
+    """One kernel. Names of variables and buffers are unique within it. ``params`` are in calling order.
+    ``dims`` are shape variables, bound from the arrays. ``grid[0]`` is ``blockIdx.x``, the fastest.
+    ``threads``, the user's block size, changes no result. ``buffers`` are all but parameters.
     """
 
     name: str

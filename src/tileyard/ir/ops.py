@@ -1,6 +1,5 @@
-"""The scalar operations: which ones are legal, as a table that runs. ``meanings.py`` defines what each one does.
-
-Unless the table says otherwise, all arguments of an operation have one dtype, and so does its result.
+"""The scalar operations: which ones are legal, as a table that runs; ``meanings.py`` defines them.
+Unless the table says otherwise, arguments and result have one dtype.
 """
 
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ Result = Literal["same", "bool", "given"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """One row. ``symbol`` is the infix or prefix spelling in text; an operation without one is a call.
-
-    ``accepts`` is the class of dtypes that the arguments may have: ``number`` is any but bool, ``bits`` is
-    an integer or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool, whatever ``accepts`` is.
-    ``result`` is the arguments' dtype, ``bool``, or ``given``: any, stated by the Op itself.
+    """One row. ``symbol`` is the infix or prefix spelling in text; without one it is a call.
+    ``accepts`` is the arguments' class of dtypes: ``number`` is any but bool, ``bits`` an integer
+    or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool.
+    ``result`` is the arguments' dtype, ``bool``, or ``given``, stated by the Op.
     """
 
     name: str
@@ -158,9 +156,8 @@ def _accepts(accepts: Accepts, dtype: DType) -> bool:
 
 
 def explain_misuse(op: Op) -> str:
-    """What is wrong with ``op`` by the table, as one line; empty if it is legal.
-
-    The dtypes of the arguments themselves must be known.
+    """What is wrong with ``op``, whose arguments' dtypes are known, by the table, in one line;
+    empty if it is legal.
     """
     row = OPS.get(op.name)
     if row is None:

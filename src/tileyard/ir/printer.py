@@ -45,9 +45,8 @@ _INDENT = "    "
 
 
 def print_program(program: Program, comments: Mapping[int, str] | None = None) -> str:
-    """The canonical text of ``program``, ending in a newline; with ``comments`` after the statements of these numbers.
-
-    Raises InvalidProgramError if a name is not a legal identifier.
+    """The canonical text of ``program``, with a final newline and ``comments`` after these
+    statements. Raises InvalidProgramError if a name is not a legal identifier.
     """
     printer = _Printer(program)
     if comments:
@@ -82,12 +81,10 @@ def print_expr(program: Program, expr: Expr) -> str:
 
 
 def _quoted(text: str) -> str:
-    """``text`` as a literal in double quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _informed(program: Program) -> "_Printer":
-    """A printer that knows all names of ``program``."""
     printer = _Printer(program)
     for stmt in walk(program.body):
         printer.declare(stmt)

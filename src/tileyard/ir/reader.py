@@ -180,7 +180,6 @@ class _Reader:
         return buffer, prefix or "in"
 
     def _lay_out(self, stmt: ast.Assign, among: dict[str, Tensor]) -> None:
-        """Give the parameter named in ``stmt`` its layout."""
         name = ast.unparse(stmt.targets[0])
         require(
             stmt,
@@ -278,7 +277,6 @@ class _Reader:
         return Roles(bodies, threads if any(threads) else (), registers if any(registers) else ())
 
     def _role(self, stmt: ast.stmt) -> Roles:  # noqa: RET503 (fail never returns)
-        """One role alone."""
         match stmt:
             case ast.With(items=[ast.withitem(context_expr=ast.Name(id="role"))], body=body):
                 return Roles((self._body(body),), ((),), (0,))
@@ -304,7 +302,6 @@ class _Reader:
         return Issue(name, self._body(stmt.body), barrier)  # type: ignore[arg-type]
 
     def _place(self, node: ast.expr) -> Load:  # noqa: RET503 (fail never returns)
-        """An element of a buffer."""
         match self._exprs.read(node):
             case Load() as place:
                 return place

@@ -1,7 +1,5 @@
-"""The one rewriter of Programs: it tracks what each statement becomes.
-
-Lines of the user's files are found by a statement's pre-order number. A rewrite changes the numbers, and keeps for each
-statement of its result the number of its source. So passes need not know about lines.
+"""The one rewriter of Programs: it tracks which statement each one comes from, by pre-order number.
+The user's lines are found by that number, so passes need not know about lines.
 """
 
 import itertools
@@ -46,7 +44,7 @@ Change = Callable[[Stmt], tuple[Stmt, ...]]
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
-    """A Program, and for each of its statements in pre-order the number of the statement that it comes from."""
+    """A Program, and for each of its statements in pre-order the number of the one it comes from."""
 
     program: Program
     origins: tuple[int, ...]
@@ -116,9 +114,8 @@ class Copies:
 
 
 def rewrite(program: Program, change: Change, copies: Copies | None = None) -> Rewritten:
-    """``program`` with ``change`` applied to every statement, innermost first.
-
-    A statement that ``change`` makes itself comes from its argument, one of its ``copies`` from its source.
+    """``program`` with ``change`` applied to every statement, innermost first. What ``change``
+    makes comes from its argument, one of its ``copies`` from its source.
     """
     rewriter = _Rewriter(change, {} if copies is None else copies.sources)
     body = rewriter.body(program.body)
@@ -129,9 +126,8 @@ def rewrite(program: Program, change: Change, copies: Copies | None = None) -> R
 def rewrite_body(
     program: Program, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]], copies: Copies
 ) -> Rewritten:
-    """``program`` with its body replaced by ``change`` of it; each statement that ``change`` receives is a separate object.
-
-    A statement that neither comes from these nor is a copy comes from the statement around it; its number is -1 if there is none.
+    """``program`` with its body replaced by ``change`` of it, which receives each statement as a
+    separate object. Others but copies come from the statement around them, -1 if there is none.
     """
     rewriter = _Rewriter(lambda stmt: (stmt,), copies.sources)
     body = change(rewriter.body(program.body))
@@ -196,9 +192,8 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
 def with_expressions(
     stmt: Stmt, change: Callable[[Expr], Expr], region: Callable[[Region], Region] | None = None
 ) -> Stmt:
-    """``stmt`` with ``change`` applied to each of its own expressions, bound variables included; nested bodies stay.
-
-    ``region`` is applied to each region afterwards.
+    """``stmt`` with its own expressions changed, bound variables included, then its regions by
+    ``region``; bodies stay.
     """
 
     def changed(value: object) -> object:

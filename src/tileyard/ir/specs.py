@@ -1,4 +1,4 @@
-"""The numbers of a Program: evaluates expressions to NumPy scalars, binds dimensions, describes arrays, counts work."""
+"""A Program's numbers: evaluates to NumPy scalars, binds dimensions, describes arrays, counts work."""
 
 import itertools
 import math
@@ -61,9 +61,8 @@ Thunk = Callable[[], Any]
 
 
 class Evaluator:
-    """Evaluates with the ``values`` of variables; ``load`` returns the elements of buffers.
-
-    The statements of a loop evaluate the same expressions many times, so each node is turned into a function once.
+    """Evaluates with the ``values`` of variables; ``load`` returns the elements of buffers. Loops
+    evaluate the same expressions many times, so each node is made a function once.
     """
 
     def __init__(self, values: Mapping[str, np.generic], load: LoadElement) -> None:
@@ -150,10 +149,8 @@ def scalar_params(program: Program) -> tuple[Var, ...]:
 
 
 def tensor_specs(program: Program, dims: Mapping[str, int]) -> tuple[TensorSpec, ...]:
-    """The tensor parameters with concrete shapes, in calling order.
-
-    ``dims`` maps dimensions, and scalar parameters that occur in shapes, by name. Raises
-    UsageError with the name of a missing one.
+    """The tensor parameters with concrete shapes, in calling order. ``dims`` maps dimensions and
+    scalar parameters in shapes by name; UsageError names a missing one.
     """
     return tuple(
         TensorSpec(
@@ -201,10 +198,8 @@ def bind_dims(
     program: Program, shapes: Sequence[tuple[int, ...]], scalars: Sequence[Value] = ()
 ) -> dict[str, int]:
     """The dimensions, by name, that arrays of these shapes imply; integer ``scalars`` are included.
-
-    ``shapes`` are those of all tensors in calling order, or of those that are ``in`` or ``inout``.
-    Raises BindError if they do not fit the parameters, UsageError for a dimension that none
-    of them fixes.
+    ``shapes`` are those of all tensors in calling order, or of the ``in`` and ``inout`` ones.
+    Raises BindError if they do not fit, UsageError for a dimension that none fixes.
     """
     chosen = tensors(program)
     if len(shapes) != len(chosen):
@@ -257,7 +252,7 @@ def _bind_shape(
 
 
 def _solve(extent: Expr, name: str, size: int, bound: Mapping[str, int]) -> int | None:
-    """The value of ``name`` for which ``extent``, a linear expression of it, is ``size``; None if there is none."""
+    """The value of ``name`` for which ``extent``, linear in it, is ``size``; None if there is none."""
     base = evaluate_size(extent, {**bound, name: 0})
     step = evaluate_size(extent, {**bound, name: 1}) - base
     return (size - base) // step if step and (size - base) % step == 0 else None
@@ -272,10 +267,8 @@ class _Unknown(Exception):
 
 
 def count_gemm_flops(program: Program, dims: Mapping[str, int]) -> float:
-    """``2 m n k`` of every gemm, with the stored part of k for a sparse one, times its number of runs; 0.0 if unknown.
-
-    ``dims`` has dimensions and scalar parameters by name. Blocks may differ in their work, as in
-    causal attention; a gemm that depends on data makes the count unknown.
+    """``2 m n k`` of every gemm (a sparse one's stored part of k) times its runs; 0.0 if it depends
+    on data. ``dims`` has dimensions and scalar parameters by name. Blocks may differ in their work.
     """
     try:
         return float(_count_blocks(program, dict(dims)))

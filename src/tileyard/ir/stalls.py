@@ -9,10 +9,8 @@ from tileyard.ir.hazard_kinds import Cause
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stall:
-    """A wait that nothing ends, ``where`` in words.
-
-    ``is_given`` marks a barrier that TileLang adds, ``is_first`` the first wait of its role for this barrier, ``at_start`` a wait for
-    which all enclosing loops are in their first iteration.
+    """A wait that nothing ends, ``where`` in words. ``is_given`` marks a barrier that TileLang adds,
+    ``is_first`` its role's first wait for the barrier, ``at_start`` one in the first iteration of all loops.
     """
 
     where: str
@@ -34,9 +32,8 @@ class Stall:
 
 
 def find_cause(stalls: Sequence[Stall], reached: Container[str]) -> tuple[Cause, str, int]:
-    """Why all of these wait, at which barrier, and a related number.
-
-    ``reached`` are the rows of barriers at which some statement arrives. The cause is empty if several are possible.
+    """Why all of these wait, at which barrier, and a related number; the cause is empty if several
+    are possible. ``reached`` are the rows of barriers at which some statement arrives.
     """
     if any(one.is_given for one in stalls):
         return "given barrier", "", 0

@@ -28,9 +28,8 @@ class Box:
 
 
 class Memory:
-    """The arrays of a run. A global array reads 0 out of range and ignores writes there.
-
-    In a tile-local array, every access out of range is a KernelFault.
+    """The arrays of a run. Out of range a global one reads 0 and ignores writes; a tile-local one
+    is a KernelFault.
     """
 
     def __init__(
@@ -144,9 +143,8 @@ class Watched(Memory):
 
 
 def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
-    """Update one element; returns its old content. Outside an array nothing is computed.
-
-    An exchange that binds no variable only writes, and returns the new content.
+    """Update one element, nothing outside an array; returns its old content. An exchange that binds
+    no variable only writes, and returns the new content.
     """
     indices = evaluator.indices(stmt.indices)
     if not memory.is_inside(stmt.buffer, indices):
@@ -186,9 +184,8 @@ _ADDED = ("float16", "float32", "float64")
 
 
 def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> None:
-    """``c += a @ b``: one rounding to ``c``'s dtype per step along the part of k that ``a`` holds, in order.
-
-    ``boxes`` are those of its operands.
+    """``c += a @ b``: rounded to ``c``'s dtype per step along the part of k that ``a`` holds, in
+    order; ``boxes`` are the operands'.
     """
     *rest, into = boxes
     a, *middle, b = (memory.read(box).reshape(box.extents[-2:]) for box in rest)

@@ -45,9 +45,8 @@ _ENDS: dict[Unit, str] = {
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """An action of the role of an ``actor``, or of a ``unit`` for it; ``buffer`` is the target of an access.
-
-    ``role`` counts from 1, and is 0 outside of roles; actors are those of Hazard.
+    """An action of the role of an ``actor``, or of a ``unit`` for it; ``buffer`` is an access's
+    target. ``role`` counts from 1, 0 outside of roles; actors are those of Hazard.
     """
 
     actor: int
@@ -59,7 +58,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracedRun(LateRun):
-    """A late run; while ``is_traced``, ``traces`` has the steps before each hazard, by its key in ``hazards``."""
+    """A late run; while ``is_traced``, ``traces`` has the steps before each hazard, by its key in
+    ``hazards``.
+    """
 
     def __init__(
         self,

@@ -56,10 +56,8 @@ _REGISTERS = range(24, 257, 8)
 
 
 def verify(program: Program) -> None:
-    """Raise InvalidProgramError for the first rule that ``program`` breaks.
-
-    The message quotes the statement, and the error has its pre-order number, or -1 if
-    the head is at fault.
+    """Raise InvalidProgramError for the first rule that ``program`` breaks; it quotes the statement
+    and has its pre-order number, -1 for the head.
     """
     verifier = _Verifier(program)
     try:

@@ -1,5 +1,5 @@
-"""Walks over Programs: the numbering of statements, the parts of a node in order, and which buffers a statement
-reads and writes.
+"""Walks over Programs: numbering of statements, parts of nodes in order, and the buffers that
+statements use.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

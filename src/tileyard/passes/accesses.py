@@ -43,7 +43,7 @@ def with_indices(stmt: Stmt, change: Change) -> Stmt:
 
 
 def with_buffers(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """``stmt`` with the buffers in its own fields replaced by others of the same kind, by name; nested bodies stay."""
+    """``stmt`` with buffers in its own fields replaced by others of the same kind, by name; bodies stay."""
 
     def known(part: Expr) -> Expr | None:
         if not isinstance(part, Load) or part.buffer not in names:

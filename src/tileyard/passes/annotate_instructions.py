@@ -1,4 +1,4 @@
-"""Notes for each tile operation which unit will carry it out, and why no better one; the Program stays as it is."""
+"""Notes which unit will carry out each tile operation, and why no better one; the Program stays."""
 
 from dataclasses import dataclass
 

@@ -1,11 +1,13 @@
-"""Finds the elements of tiles in shared memory that the threads of a warp touch at once, and counts how many are in one bank.
+"""Finds the elements of shared tiles that a warp's threads touch at once, and counts those in one bank.
 
-There are 32 banks of 4 bytes; different words of one bank are served one after another. A warp is served 128 bytes at a time: 16 bytes
-each for 8 threads, 8 for 16, up to 4 for 32. Source: CUDA C++ Programming Guide, "Shared Memory" of compute capabilities 5.x and later.
+There are 32 banks of 4 bytes; different words of one are served one after another. A warp is served 128
+bytes at a time: 16 bytes each for 8 threads, 8 for 16, up to 4 for 32. Source: CUDA C++ Programming Guide,
+"Shared Memory" of compute capabilities 5.x and later.
 
-A copy by rows takes up to 16 bytes per thread, a product 8 rows of 16 bytes (``ldmatrix``, and core matrices of wgmma), a parallel loop its
-iterations in order, with as many per thread as are adjacent in a row. Fragments of products are held two elements per thread, four threads per row. Others are
-not counted: accesses of other loops, and positions that depend on data.
+A copy by rows takes up to 16 bytes per thread, a product 8 rows of 16 bytes (``ldmatrix``, and core matrices
+of wgmma), a parallel loop its iterations in order, as many per thread as are adjacent. Fragments of products
+are held two elements per thread, four threads per row. Accesses of other loops, and positions that depend on
+data, are not counted.
 """
 
 import math
@@ -44,9 +46,8 @@ WARP, BANKS, WORD = 32, 32, 4
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """A simultaneous access of a warp to a tile in the statement ``number``: ``width`` bytes from each of the indices ``at``.
-
-    ``how`` describes it in words, as in "read by a product"; ``depth`` is the number of loops around it.
+    """A warp's simultaneous access to a tile in statement ``number``: ``width`` bytes from each of the
+    indices ``at``. ``how`` says it in words, as in "read by a product"; ``depth`` counts loops around it.
     """
 
     number: int
@@ -58,7 +59,7 @@ class Access:
 
 
 def count_ways(addresses: Integers, width: int) -> int:
-    """The largest number of words of one bank that are served at once; 1 without conflicts. ``addresses`` are in bytes."""
+    """The most words of one bank that are served at once; 1 without conflicts. ``addresses`` are in bytes."""
     lanes = WARP * WORD // max(width, WORD)
     begins = (addresses // WORD).tolist()
     most = 1
@@ -176,7 +177,9 @@ class _Finder:
         innermost: str,
         extents: tuple[int, ...],
     ) -> int:
-        """The number of iterations that a thread takes at once: as long as all their elements are adjacent, at most 16 bytes."""
+        """The iterations that a thread takes at once: those whose elements are all adjacent, at
+        most 16 bytes.
+        """
         moved = [(n, at) for n, at in accesses if self._buffers[n].scope in ("shared", "global")]
         size = max((self._size(name) for name, _ in moved), default=CHUNK)
         count = math.gcd(extents[-1], CHUNK // size)
@@ -193,7 +196,7 @@ class _Finder:
 
 
 def _fragments_of_products(program: Program, buffers: dict[str, Buffer]) -> set[str]:
-    """The fragments that are a matrix of a product, or are copied element by element from or to such a fragment."""
+    """The fragments that are a matrix of a product, or are copied by element from or to such a fragment."""
 
     def is_fragment(name: str) -> bool:
         return buffers[name].scope == "fragment"

@@ -7,9 +7,8 @@ from tileyard.ir.nodes import Program
 
 
 class Note(Record):
-    """Why a pass left a statement as it was, or what it counted there; ``number`` is the statement's number in the pass's input.
-
-    ``other`` is the number of a second statement that the text is about, -1 for none.
+    """Why a pass left statement ``number`` of its input as it was, or what it counted there.
+    ``other`` is a second one's number, -1 for none.
     """
 
     number: int
@@ -18,7 +17,7 @@ class Note(Record):
 
 
 class Passed(Record):
-    """The result of a pass: the Program, for each of its statements in pre-order the number of its source, and the reasons."""
+    """A pass's result: the Program, its statements' source numbers in pre-order, and the reasons."""
 
     program: Program
     origins: tuple[int, ...]
@@ -26,7 +25,7 @@ class Passed(Record):
 
 
 class Pass(Protocol):
-    """A frozen dataclass whose fields are its options. It keeps a valid Program valid, and its result the same."""
+    """A frozen dataclass whose fields are its options. It keeps a valid Program valid, and its result."""
 
     @property
     def name(self) -> str:

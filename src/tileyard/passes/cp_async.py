@@ -1,6 +1,5 @@
-"""Determines what ``cp.async`` can copy: from global to shared memory, without conversion, 4, 8 or 16 bytes at once.
-
-Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async".
+"""What ``cp.async`` can copy: from global to shared memory, without conversion, 4, 8 or 16 bytes at
+once. Source: PTX ISA, "Data Movement and Conversion Instructions: cp.async".
 """
 
 import math
@@ -16,9 +15,8 @@ SIZES = (16, 8, 4)
 
 
 def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
-    """Why it cannot do ``copy``, from an array to a tile in shared memory; empty if it can.
-
-    ``lets`` are the values of variables by name.
+    """Why it cannot do ``copy``, from an array to a shared tile; empty if it can. ``lets`` are
+    variables' values by name.
     """
     if src.dtype != dst.dtype:
         return f"it converts {src.dtype} to {dst.dtype}"
@@ -35,7 +33,7 @@ def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Ex
 
 
 def _count_contiguous(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> int:
-    """The number of elements that are certain to be contiguous, and to begin at a multiple of this number."""
+    """The number of elements that are certainly contiguous, and begin at a multiple of this number."""
     if src.strides and src.strides[-1] != Const(1, src.strides[-1].dtype):
         return 1
     if not copy.dst.extents or copy.src.extents[-1] != copy.dst.extents[-1]:

@@ -24,7 +24,7 @@ class Fates:
         return self._after(self.storage.program.body, loop, tile) == "read"
 
     def _after(self, body: tuple[Stmt, ...], loop: For, tile: str) -> Fate:
-        """The fate of what ``loop``, which is somewhere in ``body``, leaves in a tile, up to the end of ``body``."""
+        """The fate of what ``loop``, somewhere in ``body``, leaves in a tile, up to the end of ``body``."""
         at = next(n for n, stmt in enumerate(body) if any(s is loop for s in walk((stmt,))))
         stmt = body[at]
         fate: Fate = "kept"

@@ -1,7 +1,6 @@
-"""Replaces parallel loops that fill a whole tile in shared memory with elements of an array by copies.
-
-``for i, j in parallel(64, 32): a[i, j] = A[y + i, x + j]`` becomes ``copy(A[y : +64, x : +32], a)``, which can be asynchronous.
-Beyond the edge of the array, where the loop would fail, the copy reads 0.
+"""Replaces parallel loops that fill a whole tile in shared memory with elements of an array by copies. ``for
+i, j in parallel(64, 32): a[i, j] = A[y + i, x + j]`` becomes ``copy(A[y : +64, x : +32], a)``, which can be
+asynchronous. Beyond the array's edge, where the loop would fail, it reads 0.
 """
 
 from dataclasses import dataclass
@@ -47,7 +46,6 @@ class FindCopies:
 
 
 def _find_copy(nest: Stmt, buffers: dict[str, Buffer]) -> Copy | None:
-    """The copy that is equivalent to a nest of parallel loops; None if there is none."""
     loops: list[For] = []
     stmt = nest
     while isinstance(stmt, For) and stmt.kind == "parallel" and len(stmt.body) == 1:
@@ -70,7 +68,7 @@ def _find_copy(nest: Stmt, buffers: dict[str, Buffer]) -> Copy | None:
 def _box(
     buffer: str, indices: tuple[Expr, ...], loops: list[For]
 ) -> tuple[Region, tuple[str, ...]] | None:
-    """The elements that indices run over, and the variables of the dimensions in order; None if they are not a box."""
+    """The elements that indices run over, and their dimensions' variables in order; None if no box."""
     starts, extents, order = list(indices), [ONE] * len(indices), [""] * len(indices)
     for loop in loops:
         places = [at for at, index in enumerate(starts) if _has(index, loop.var)]

@@ -1,7 +1,6 @@
-"""Gives tiles in shared memory the swizzle with the fewest bank conflicts that their units can use.
-
-Layouts of fragments are left to TileLang, and the user's annotations stay. If no swizzle is better than rows, or TileLang knows more about
-an access than the Program, a tile has no layout: TileLang decides. The notes have the conflicts of each access in rows and in the swizzle.
+"""Gives tiles in shared memory the swizzle with the fewest bank conflicts that their units can use. Layouts
+of fragments are left to TileLang, the user's stay. A tile has none if no swizzle beats rows, or TileLang
+knows more about an access. Notes have each access's conflicts in rows and in the swizzle.
 """
 
 from collections import defaultdict
@@ -74,9 +73,8 @@ class InferSharedLayouts:
 
 @dataclass
 class _Uses:
-    """The requirements of a tile's uses: ``reasons`` why its layout is left to TileLang, and the largest span of each use, by statement.
-
-    ``is_matrix`` states that a product reads it, ``strict`` has the products that can read only swizzles.
+    """A tile's uses: ``reasons`` why its layout is TileLang's, and each use's largest span by statement.
+    ``is_matrix`` if a product reads it; ``strict`` has the products that can read only swizzles.
     """
 
     reasons: dict[int, str] = field(default_factory=dict)
@@ -124,7 +122,7 @@ class _Inference:
         self._uses[buffer].reasons.setdefault(number, reason)
 
     def _note_copy(self, number: int, region: Region, issue: Issue | None) -> None:
-        """Note a copy: a TMA descriptor's box consists of whole groups of rows, and no row of it is longer than the span."""
+        """Note a copy: a TMA box consists of whole groups of rows, none of them longer than the span."""
         if issue is None or issue.unit not in ("tma", "tma_store"):
             return
         tile = self._buffers[region.buffer]
@@ -164,7 +162,9 @@ class _Inference:
                 )
 
     def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
-        """The largest spans that divide the part of a row that one instruction reads, 0 for none; several if that part is unknown."""
+        """The largest spans that divide the part of a row that one instruction reads, 0 for none;
+        several if it is unknown.
+        """
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()
@@ -216,7 +216,7 @@ class _Inference:
         depths = sorted({access.depth for access in accesses}, reverse=True)
 
         def cost(span: int) -> tuple[int, ...]:
-            """Conflicts, those within most loops first; on a tie, a product takes the largest span, and others rows."""
+            """Conflicts, most loops first; on a tie, a product takes the largest span, and others rows."""
             found = ways[span]
             parts = (
                 sum(found[at] - 1 for at, access in enumerate(accesses) if access.depth == depth)

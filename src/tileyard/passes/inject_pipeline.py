@@ -1,8 +1,7 @@
-"""Writes out the pipelines of planned loops: a prologue, a steady loop, and an epilogue.
-
-In each step a statement of stage ``s`` does the iteration that began ``s`` steps before. In the prologue the last stage has no iteration yet, in
-the epilogue the first stage has none left. Each step up to the last that issues commits one group, however few iterations there are, so
-the number of groups after the one that is waited for is known at each wait, and each count is exact.
+"""Writes out the pipelines of planned loops: a prologue, a steady loop, and an epilogue. In each
+step a statement of stage ``s`` does the iteration that began ``s`` steps before; the prologue's
+last and the epilogue's first stage has none. Each step up to the last that issues commits one
+group, so each wait's count is exact.
 """
 
 import itertools
@@ -58,7 +57,9 @@ class InjectPipeline:
 
 
 class _Pipeline:
-    """One planned loop, in steps: in each a statement of stage ``s`` does the iteration that began ``s`` steps before. ``lag`` is the last stage."""
+    """A planned loop in steps: stage ``s`` does the iteration that began ``s`` steps before;
+    ``lag`` is the last.
+    """
 
     def __init__(self, loop: For, names: Names, copies: Copies) -> None:
         self._loop, self._names, self._copies = loop, names, copies
@@ -94,7 +95,7 @@ class _Pipeline:
         return var
 
     def _prologue(self, start: Expr, extent: Expr) -> Iterator[Stmt]:
-        """The steps in which the last stage has no iteration yet. Each commits one group, even if it issues nothing."""
+        """The steps without an iteration for the last stage; each commits a group, even an empty one."""
         left = Const(self._waits.lag - 1, "int32")
         for first, end, var in self._runs("first", ()):
             rows = [r for r in self._rows if r.stage <= first or isinstance(r.stmt, CommitGroup)]
@@ -102,7 +103,9 @@ class _Pipeline:
             yield _unrolled(var, first, end, self._step(rows, wait, (var, 0, start), extent))
 
     def _steady(self, start: Expr, rest: Expr) -> tuple[Stmt, ...]:
-        """The steps in which each stage has an iteration: wait for what was issued before, issue, and do all else."""
+        """The steps with an iteration for each stage: wait for what was issued before, issue, then
+        do the rest.
+        """
         if rest == Const(0, rest.dtype):
             return ()
         own = self._loop.var
@@ -114,7 +117,9 @@ class _Pipeline:
         return (_serial(self._loop, start, rest, tuple(parts)),)
 
     def _epilogue(self, start: Expr, rest: Expr, extent: Expr) -> Iterator[Stmt]:
-        """The steps in which the first stage has no iteration left. After the last group each wait leaves one group fewer than the previous wait."""
+        """The steps without an iteration for the first stage. After the last group each wait leaves
+        one fewer.
+        """
         waits, begin = self._waits, _sum(start, rest)
         waited = waits.issued + waits.lag
         for first, end, var in self._runs("last", (waited,)):
@@ -141,7 +146,9 @@ class _Pipeline:
         first: tuple[Var, int, Expr],
         extent: Expr,
     ) -> tuple[Stmt, ...]:
-        """A step outside of the steady loop. ``first`` is the number of the iteration of stage 0, in two parts, and where they begin."""
+        """A step outside of the steady loop. ``first`` is stage 0's iteration, in two parts, and
+        where they begin.
+        """
         var, number, begin = first
         found, own = list[Stmt](), self._loop.var
         groups = [list(some) for _, some in itertools.groupby(rows, key=_condition)]
@@ -159,7 +166,9 @@ class _Pipeline:
         return tuple(found)
 
     def _body(self, rows: list[Scheduled]) -> tuple[Stmt, ...]:
-        """Consecutive statements with the Lets that they need: at the Lets' places in the loop, if the order is that of the text."""
+        """Consecutive statements with the Lets that they need, at their places in the loop if in
+        the text's order.
+        """
         stmts = tuple(row.stmt for row in rows)
         chosen = {id(stmt) for stmt in (*needed_lets(self._loop.body, stmts), *stmts)}
         body = tuple(stmt for stmt in self._loop.body if id(stmt) in chosen)
@@ -168,7 +177,6 @@ class _Pipeline:
         return (*(stmt for stmt in body if isinstance(stmt, Let)), *stmts)
 
     def _waiting(self, count: Expr) -> tuple[Stmt, ...]:
-        """The wait, with this count."""
         return self._copies.change(
             (self._wait,), lambda stmt: msgspec.structs.replace(stmt, count=count)
         )
@@ -180,7 +188,6 @@ def _condition(row: Scheduled) -> int:
 
 
 def _serial(loop: For, start: Expr, extent: Expr, body: tuple[Stmt, ...]) -> For:
-    """``loop`` as one that does one iteration after another."""
     kind: LoopKind = "serial"
     plain = msgspec.structs.replace(loop, kind=kind, stages=0, order=(), stage=(), group=())
     return msgspec.structs.replace(plain, start=start, extent=extent, body=body)
@@ -191,7 +198,6 @@ def _unrolled(var: Var, first: int, end: int, body: tuple[Stmt, ...]) -> For:
 
 
 def _sum(a: Expr, b: Expr) -> Expr:
-    """``a + b``, simplified if one of them is a number."""
     if isinstance(a, Const) and isinstance(b, Const):
         return Const(int(a.value) + int(b.value), a.dtype)
     if isinstance(a, Const):

@@ -1,6 +1,5 @@
-"""Chooses the unit that carries out a tile operation on an architecture, and explains why no better one does.
-
-``annotate_instructions.py`` shows the choice, and the planning passes ask here, so that it is made in one place.
+"""Chooses the unit that carries out a tile operation on an architecture, and says why no better one
+does. It is the only place that chooses: the planning passes ask here.
 """
 
 import math
@@ -27,9 +26,9 @@ ProductRule = Callable[[Gemm | SparseGemm, Mapping[str, Buffer], int], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Units that load tiles and that multiply, the best ones first; limits of a block: bytes of shared memory, threads.
-
-    Source of the limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+    """Units that load tiles and that multiply, the best first; a block's limits: bytes of shared
+    memory, threads. Source of the limits: CUDA C++ Programming Guide, "Technical Specifications per
+    Compute Capability".
     """
 
     name: str

@@ -33,10 +33,10 @@ UNIT: Unit = "cp_async"
 
 @dataclass(frozen=True, kw_only=True)
 class LoopPlan:
-    """A loop that can be pipelined. ``guards`` is the number of branches around all statements of its body except Lets, ``inner`` are
-    the statements inside of them, ``producers`` the positions of those that become asynchronous copies, by themselves or in a branch.
-    With ``for_roles`` some of its copies go by TMA, and the block is split into roles. ``rows`` are the user's schedule, if any, with
-    ``filled`` for the tiles that it needs versions of: the position of the statement that refills each, and the number of versions.
+    """A loop that can be pipelined. ``guards`` counts the branches around all of its body but Lets,
+    ``inner`` are the statements in them, ``producers`` the positions of those that become asynchronous
+    copies. ``for_roles`` some go by TMA, and the block is split. ``rows`` are the user's schedule, if any,
+    and ``filled`` the tiles that it needs versions of: the refilling statement's position, and their number.
     """
 
     loop: For
@@ -50,7 +50,7 @@ class LoopPlan:
 
     @property
     def tiles(self) -> dict[str, int]:
-        """The tiles that have versions, each with the position of its copy, or of another statement that fills it."""
+        """The tiles that have versions, each with the position of the statement that fills it."""
         if self.rows:
             return {tile: at for tile, (at, _) in self.filled.items()}
         copies = ((at, stmt) for at in self.producers for stmt in walk((self.inner[at],)))
@@ -71,16 +71,15 @@ class LoopPlan:
         return {tile: count for tile, (_, count) in self.filled.items()}
 
     def uses(self, tile: str) -> tuple[int, int]:
-        """The first and the last position of a non-producer statement that uses a tile; -1 if there is none."""
+        """The first and last position of a non-producer statement that uses a tile; -1 for none."""
         places = (at for at in range(len(self.inner)) if at not in self.producers)
         found = [at for at in places if tile in buffers_in((self.inner[at],))]
         return (found[0], found[-1]) if found else (-1, -1)
 
 
 def write_plan(loop: For, plan: LoopPlan, copies: Copies) -> For:
-    """``loop`` with its producers in front, then a commit and a wait, and its schedule.
-
-    A pipeline waits first in each step: then one barrier of the block is enough for it. Then it issues, and then everything else follows.
+    """``loop`` with its producers in front, then a commit and a wait, and its schedule. Each step
+    waits first, so that one barrier of the block is enough; then it issues.
     """
     parts = _take_apart(loop, plan)
     issues = (_issued(load, copies) for load in parts.loads)
@@ -114,7 +113,7 @@ def write_plan(loop: For, plan: LoopPlan, copies: Copies) -> For:
 def write_role_plan(
     loop: For, plan: LoopPlan, groups: Sequence[frozenset[str]], copies: Copies
 ) -> For:
-    """``loop`` with its producers in front, group by group, and its schedule; ``groups`` are the tiles of each row of barriers."""
+    """``loop`` with its producers in front, by ``groups``, each row of barriers' tiles, and its schedule."""
     parts = _take_apart(loop, plan)
     chosen = [[load for load in parts.loads if buffers_in((load,)) & tiles] for tiles in groups]
     ahead: list[Stmt] = [] if parts.conds else [*parts.early]
@@ -142,7 +141,7 @@ def write_role_plan(
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    """The statements of a loop: Lets around its guards, the guards' conditions, Lets of the loads, loads, and the rest."""
+    """A loop's statements: Lets around its guards, the guards' conditions, the loads' Lets, loads, the rest."""
 
     lets: tuple[Stmt, ...]
     conds: tuple[Expr, ...]

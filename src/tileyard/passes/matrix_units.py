@@ -1,7 +1,6 @@
-"""Determines which products the matrix units can do: ``wgmma`` of four warps, ``mma.sync`` of one.
-
-Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" and "Warp Level Matrix Multiply-Accumulate
-Instructions".
+"""Which products the matrix units can do: ``wgmma`` of four warps, ``mma.sync`` of one. Source: PTX
+ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" and "Warp Level Matrix
+Multiply-Accumulate Instructions".
 """
 
 from collections.abc import Mapping
@@ -42,7 +41,7 @@ MMA_M, MMA_N, MMA_K_BYTES = 16, 8, 16
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """A product: types of operands and sum, sizes, scopes of the operands, and the number of threads that compute it."""
+    """A product: types of operands and sum, sizes, scopes of operands, and how many threads compute it."""
 
     types: tuple[str, str, str]
     scopes: tuple[str, str, str]
@@ -101,7 +100,6 @@ def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads:
 
 
 def _read(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> _Product | None:
-    """The product of a statement."""
     a, b, c = (buffers[region.buffer] for region in (stmt.a, stmt.b, stmt.c))
     n, k = _sizes(stmt.b.extents[-2:], is_turned=not stmt.transpose_b)
     m, _ = _sizes(stmt.c.extents[-2:], is_turned=False)

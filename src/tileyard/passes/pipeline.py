@@ -70,7 +70,7 @@ WRITTEN = "written"
 
 
 class Step(Record):
-    """A Program after the pass ``name``, the lines of its statements, and why the pass left statements as they were."""
+    """A Program after the pass ``name``, its statements' lines, and why the pass left some as they were."""
 
     name: str
     program: Program
@@ -86,9 +86,8 @@ def find_pipeline(name: str) -> tuple[Pass, ...]:
 
 
 def choose_pipeline(asked: str, target: str) -> str:
-    """The Tileyard pipeline requested for a target such as ``cuda:sm_90a``; empty for TileLang's own.
-
-    Raises UsageError if there is none.
+    """The Tileyard pipeline requested for a target such as ``cuda:sm_90a``, empty for TileLang's;
+    UsageError if unknown.
     """
     if asked in ("", TILELANG):
         return ""
@@ -106,9 +105,8 @@ def run_pipeline(
     pipeline: str | Sequence[Pass],
     lines: Mapping[int, SourceLine] | None = None,
 ) -> tuple[Step, ...]:
-    """``program`` as the first step, then the result of each pass of a pipeline. Raises UsageError for an unknown name.
-
-    ``lines`` are those of the statements of ``program``, by pre-order number.
+    """``program`` as the first step, then each pass's result; ``lines`` are its statements' by
+    pre-order number. Raises UsageError for an unknown pipeline.
     """
     passes = find_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
     steps = [Step(name=WRITTEN, program=program, lines=dict(lines or {}))]

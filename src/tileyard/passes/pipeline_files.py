@@ -28,9 +28,8 @@ class _File(Record, forbid_unknown_fields=True):
 
 
 def read_pipeline(text: str, file: str, architecture: str = "sm_80") -> tuple[Pass, ...]:
-    """The passes in the ``text`` of a ``file``. Raises UsageError with file and entry.
-
-    ``architecture`` applies if the file names none.
+    """The passes in the ``text`` of a ``file``, which may name another ``architecture``. Raises
+    UsageError with file and entry.
     """
     try:
         read = msgspec.convert(decode_toml(text), _File)
@@ -56,7 +55,6 @@ def read_pipeline(text: str, file: str, architecture: str = "sm_80") -> tuple[Pa
 
 
 def _make(kind: type[Pass], entry: dict[str, object], known: dict[str, object], where: str) -> Pass:
-    """A pass with the options of its entry."""
     types = get_type_hints(kind)
     fields = [f for f in dataclasses.fields(kind) if f.name != "name"]  # type: ignore[arg-type]  # passes are dataclasses
     names = [field.name for field in fields]

@@ -1,7 +1,6 @@
-"""Plans the pipelines of loops: which copies are asynchronous, what runs ahead, and by how many iterations.
-
-If the architecture has TMA, loops whose copies it can do are planned for a producer and a consumer (``specialize_warps.py``),
-unless ``plan_roles.py`` has a reason against it; all others for ``cp.async`` (``inject_pipeline.py``).
+"""Plans the pipelines of loops: which copies are asynchronous, what runs ahead, and by how many
+iterations. With TMA, loops that suit it get a producer and a consumer (``specialize_warps.py``)
+unless ``plan_roles.py`` objects; all others use ``cp.async`` (``inject_pipeline.py``).
 """
 
 from dataclasses import dataclass, replace
@@ -83,9 +82,8 @@ class _Planner:
         self.loops: dict[str, LoopPlan] = {}
 
     def plan(self) -> None:
-        """Plan each loop by itself, then drop plans that conflict with other uses of a tile or with the size of shared memory.
-
-        Loops that are not suitable for roles are planned without them, in a new plan of the whole Program.
+        """Plan each loop, then drop plans that conflict with a tile's other uses or the size of shared
+        memory. If loops do not suit roles, the whole Program is planned again with these loops without them.
         """
         while True:
             self._notes, self.loops = {}, {}
@@ -136,7 +134,9 @@ class _Planner:
                 raise _Refused(reason)
 
     def _plan_for_units(self, loop: For) -> LoopPlan:
-        """The plan of a single loop: for roles if TMA can do a copy, unless roles are declined for it. Raises _Refused."""
+        """The plan of a single loop, for roles if TMA can do a copy and they are not declined.
+        Raises _Refused.
+        """
         reason = self._declined.get(loop.var.name)
         if reason is None and self._arch.has_tma:
             plan = self._plan_loop(loop, self._arch)

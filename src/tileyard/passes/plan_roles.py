@@ -1,7 +1,6 @@
-"""Determines which loops a producer and a consumer can share, and which of their copies share barriers.
-
-The producer runs through the loops on its own, as far ahead as there are free versions of the tiles. Only the barriers of
-these tiles hold it back, so everything else that it touches must be its own, or must stay unchanged.
+"""Which loops a producer and a consumer can share, and which of their copies share barriers. The
+producer runs as far ahead as tiles have free versions. Only their barriers hold it back, so all
+else that it touches must be its own or stay unchanged.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ WARP = 32
 def find_declined(
     storage: Storage, plans: Mapping[str, LoopPlan], arch: Architecture
 ) -> dict[str, str]:
-    """The loops planned for roles that are not suitable for them, by the names of their variables, each with the reason."""
+    """The loops planned for roles that do not suit them, by their variables' names, with the reason."""
     chosen = {name: plan for name, plan in plans.items() if plan.for_roles}
     if not chosen:
         return {}
@@ -43,7 +42,7 @@ def find_declined(
 
 
 def group_tiles(plans: Sequence[LoopPlan]) -> tuple[frozenset[str], ...]:
-    """The tiles of these loops that share barriers: in each loop the same statements are their first and last use."""
+    """The tiles that share barriers: in each loop the same statements are their first and last use."""
     together: list[set[str]] = []
     for own in (own for plan in plans for own in _filled_together(plan)):
         joined = [one for one in together if one & own]
@@ -61,7 +60,6 @@ def group_tiles(plans: Sequence[LoopPlan]) -> tuple[frozenset[str], ...]:
 
 
 def _filled_together(plan: LoopPlan) -> list[frozenset[str]]:
-    """The tiles that each producer of a loop fills."""
     found: dict[int, set[str]] = {}
     for tile, at in plan.tiles.items():
         found.setdefault(at, set()).add(tile)
@@ -86,8 +84,6 @@ def _why_not_kernel(program: Program, arch: Architecture) -> str:
 
 
 class _Finder:
-    """Relations between the loops planned for roles and the rest of the Program."""
-
     def __init__(self, storage: Storage, plans: Mapping[str, LoopPlan]) -> None:
         self._storage, self._plans = storage, plans
         self._slicer = Slicer(storage)
@@ -119,7 +115,7 @@ class _Finder:
         return ""
 
     def _why_not_tile(self, tile: str) -> str:
-        """Why a producer cannot fill a tile as soon as the block begins: others use it before; empty if none does."""
+        """Why a producer cannot fill a tile when the block begins: others use it before; empty if none does."""
         loops = [plan.loop for plan in self._plans.values() if tile in plan.tiles]
         inside = {id(stmt) for loop in loops for stmt in walk((loop,))}
         for stmt in walk(self._storage.program.body):

@@ -1,4 +1,4 @@
-"""Loops shared by a producer and a consumer: their parts, the barriers between the two, and the statements of each."""
+"""Loops shared by a producer and a consumer: their parts, barriers between the two, each one's statements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ from tileyard.passes.storage import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class RoleLoop:
-    """The parts of a loop: Lets and conditions around the rest, the statements that fill tiles, and those that use them."""
+    """A loop's parts: Lets and conditions around the rest, statements that fill tiles, and their users."""
 
     loop: For
     lets: tuple[Stmt, ...]
@@ -104,9 +104,8 @@ def read_role_loop(loop: For, around: Iterable[Stmt]) -> RoleLoop:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Tiles that are filled and used together, in ``versions`` versions, with a row of barriers for each direction.
-
-    ``loops`` fill them; with ``is_mixed`` some of the copies go by ``cp.async``, and each thread of the producer arrives.
+    """Tiles filled and used together in ``versions`` versions, with a row of barriers for each direction.
+    ``loops`` fill them; if it ``is_mixed``, some by ``cp.async``, and each thread of the producer arrives.
     """
 
     tiles: frozenset[str]
@@ -157,7 +156,7 @@ def read_groups(
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the roles. ``registers`` count iterations, for loops that are counted together; ``threads`` is its number of threads."""
+    """One of the roles, of ``threads`` threads. ``registers`` count iterations, for loops counted together."""
 
     groups: tuple[Group, ...]
     registers: Mapping[frozenset[str], str]
@@ -217,7 +216,6 @@ class Side:
         return var if start == Const(0, start.dtype) else Op("sub", (var, start), var.dtype)
 
     def _counted(self, one: RoleLoop) -> tuple[Stmt, ...]:
-        """Count an iteration in the registers that count this loop."""
         found = [_register(name) for loops, name in self.registers.items() if one.name in loops]
         return tuple(Store(r.buffer, r.indices, Op("add", (r, ONE), r.dtype)) for r in found)
 
@@ -276,7 +274,7 @@ class Side:
         return [*found, Fence(self.threads)] if group.is_mixed and read & group.tiles else found
 
     def _release(self, one: RoleLoop, group: Group, late: tuple[Stmt, ...]) -> list[Stmt]:
-        """Signal that a version is empty; a fence comes first if statements have written there, because TMA will write there next."""
+        """Signal that a version is empty; after a fence if statements have written where TMA writes next."""
         place = _place(group.empty, group, self._count(one, group))
         is_written = buffer_effects(late).written & group.tiles
         fence: list[Stmt] = [Fence(self.threads)] if is_written else []
@@ -303,7 +301,7 @@ class Side:
 
 
 def _uses(late: tuple[Stmt, ...], group: Group) -> tuple[int, int]:
-    """The positions of the first and the last statement that use tiles of a group; after all statements if none does."""
+    """The first and last position that uses tiles of a group; after all statements if none does."""
     found = [at for at, stmt in enumerate(late) if buffers_in((stmt,)) & group.tiles]
     return (found[0], found[-1]) if found else (len(late), len(late))
 

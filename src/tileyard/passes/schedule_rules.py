@@ -1,8 +1,6 @@
-"""Checks that a user's schedule keeps the dependences of its loop, and counts the versions of tiles that it needs.
-
-In each step a statement does the iteration given by its stage, and statements run in the order of their places. A tile that
-each iteration refills before it uses it may have a version for each iteration under way. Everything else is shared by all
-iterations, so the statements that use it must keep their order.
+"""Checks that a user's schedule keeps its loop's dependences, and counts the versions of tiles it needs. In
+each step statements run by place, each in the iteration given by its stage. A tile that is refilled before
+use may have versions; everything else is shared, and its users must keep their order.
 """
 
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ from tileyard.passes.storage import Storage
 
 @dataclass(frozen=True)
 class _Item:
-    """A statement, or a Let whose value changes in the loop: its stage and place, and what it reads and writes."""
+    """A statement, or a Let whose value changes in the loop: its stage and place, what it reads and writes."""
 
     stmt: Stmt
     stage: int
@@ -25,15 +23,14 @@ class _Item:
     effects: Effects
 
     def lag_to(self, later: "_Item") -> int:
-        """The number of iterations that may have done this one, including its own, when ``later`` is done for the first of them."""
+        """How many iterations may have done this one when ``later`` is done for the first, its own included."""
         return later.stage - self.stage + (later.place > self.place)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRules:
     """The loop with this ``body`` under a schedule, whose ``rows`` are in the order of the text.
-
-    ``loads`` are the tiles filled by copies that may be asynchronous, by the identities of their statements.
+    ``loads`` are the tiles of copies that may be asynchronous, by their statements' identities.
     """
 
     storage: Storage
@@ -67,7 +64,7 @@ class ScheduleRules:
 
     @cached_property
     def filled(self) -> dict[str, Stmt]:
-        """The tiles that each iteration refills before it uses them, each with the statement that fills it."""
+        """The tiles that each iteration refills before using them, with the statement that fills them."""
         found: dict[str, Stmt] = {}
         used = set[str]()
         for one in self._items:
@@ -93,7 +90,7 @@ class ScheduleRules:
 
     @cached_property
     def _items(self) -> list[_Item]:
-        """The items in the order of the text. A Let is placed before the next statement of the stage that needs it."""
+        """The items in textual order; a Let is before the next statement of the stage that needs it."""
         items = []
         for at, stmt in enumerate(self.body):
             row = next((row for row in self.rows if row.stmt is stmt), None)
@@ -127,7 +124,7 @@ class ScheduleRules:
         return frozenset(found)
 
     def _find_torn(self) -> Stmt | None:
-        """A statement that needs the value of such a variable in another stage, or after statements of another stage."""
+        """A statement that needs such a variable's value in another stage, or after one of another stage."""
         late = [row for row in self.rows if id(row.stmt) not in self.asynchronous]
         order = sorted(late, key=lambda row: row.place)
         for stmt in self.body:
@@ -141,7 +138,6 @@ class ScheduleRules:
         return None
 
     def _users(self, source: Stmt) -> list[Scheduled]:
-        """The statements that need the variable of a Let or of an update."""
         var = source.var if isinstance(source, Let | Atomic) else None
         if var is None:
             return []
@@ -152,7 +148,9 @@ class ScheduleRules:
         ]
 
     def _effects_of(self, stmt: Stmt) -> Effects:
-        """The effects of a statement and its Lets. Messages to the user count as writes to an additional buffer with an empty name."""
+        """The effects of a statement and its Lets. Messages to the user count as writes to a buffer
+        named "".
+        """
         effects = buffer_effects(with_lets(self.body, stmt)).through(self.storage.owners)
         says = any(isinstance(inner, Print | Assert) for inner in walk((stmt,)))
         return Effects(read=effects.read, written=effects.written | ({""} if says else set()))

@@ -1,8 +1,6 @@
-"""How the plan of a loop is written in it, for the passes that follow plans.
-
-A planned loop still does one iteration after another. ``stage`` is the number of iterations by which a statement is late, and
-``order`` is the order of the statements in a step; both count the statements of its body other than Let. With a ``group``
-the loop is planned for roles: each group has the statements whose copies one row of barriers counts.
+"""How the plan of a loop is written in it, for the passes that follow plans; it still runs in order.
+``stage`` is how many iterations a statement is late, ``order`` its place in a step; both omit Lets. A
+``group`` plans for roles: it has the statements whose copies one row of barriers counts.
 """
 
 from tileyard.base.model import Record
@@ -11,7 +9,9 @@ from tileyard.ir.walk import buffer_effects, expressions, walk, walk_expr
 
 
 class Scheduled(Record):
-    """A statement of a planned loop: its place among all, and the number of iterations by which it is late. Lets have none of their own."""
+    """A statement of a planned loop: its place among all, and how many iterations it is late. Lets
+    have none.
+    """
 
     stmt: Stmt
     place: int
@@ -19,7 +19,7 @@ class Scheduled(Record):
 
 
 def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
-    """The statements of a planned loop in the order of its text, without its Lets; empty for any other statement."""
+    """A planned loop's statements in textual order, without Lets; empty for any other statement."""
     if not isinstance(loop, For) or not loop.order:
         return ()
     stmts = without_lets(loop.body)
@@ -30,9 +30,8 @@ def scheduled(loop: Stmt) -> tuple[Scheduled, ...]:
 
 
 class Waiting(Record):
-    """How a pipeline waits for copies: at the beginning of each step, for those issued ``lag`` steps before or earlier.
-
-    The first wait is in step ``first``. Copies are issued up to iterations of stage ``issued``.
+    """How a pipeline waits for copies: when a step begins, for those issued ``lag`` or more steps before.
+    The first wait is in step ``first``; copies are issued up to iterations of stage ``issued``.
     """
 
     first: int
@@ -41,7 +40,7 @@ class Waiting(Record):
 
 
 def find_waiting(loop: For) -> Waiting:
-    """How the pipeline of a planned loop waits: as late as the first use of a tile allows. An unused tile has time until the end."""
+    """How a planned loop's pipeline waits: as late as a tile's first use allows, unused ones until the end."""
     rows = [row for row in scheduled(loop) if not isinstance(row.stmt, WaitGroup)]
     firsts, lags, stages = list[int](), list[int](), list[int]()
     for row in rows:
@@ -67,7 +66,7 @@ def is_for_roles(stmt: Stmt) -> bool:
 
 
 def groups_of(loop: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    """The statements with the producer's copies, per row of barriers; none for a loop that is not for roles."""
+    """The statements with the producer's copies, per row of barriers; none for a loop not for roles."""
     if not isinstance(loop, For):
         return ()
     stmts = without_lets(loop.body)

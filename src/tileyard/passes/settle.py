@@ -1,8 +1,7 @@
-"""Makes an asynchronous Program synchronous: issued operations are done at once, and only other roles are waited for.
-
-That is one of the orders that the asynchronous meaning allows. A barrier becomes a count in shared memory: an arrival
-adds to it, a phase ends at each multiple of its arrivals, and a wait checks the phase's parity. Targets without asynchronous
-operations take the result, and their build keys are over it.
+"""Makes an asynchronous Program synchronous: what is issued is done at once, and only roles are
+waited for, which the asynchronous meaning allows. A barrier becomes a count in shared memory:
+arrivals add to it, a phase ends at each multiple of its arrivals, a wait checks parity. Targets
+without asynchronous operations take the result, and key their builds by it.
 """
 
 from typing import TypeGuard
@@ -45,7 +44,7 @@ COUNT = "int32"
 
 
 def settle(program: Program) -> Rewritten:
-    """``program`` without issues, barriers, fences, commits and waits of groups, schedules of loops, layouts, threads, and hints."""
+    """``program`` without issues, barriers, fences, groups, schedules, layouts, threads, and hints."""
     return _Settling(program).run()
 
 

@@ -1,7 +1,6 @@
-"""The part of a Program that some of its statements need: what a role that does only these has to carry out.
-
-That is the control flow around them, and what their indices and conditions depend on: variables, and registers that the block's
-threads compute from data that is never written. Each of these can be done twice.
+"""The part of a Program that a role which does only some statements has to carry out: control flow
+around them, and what indices and conditions depend on: variables, and registers computed from data
+never written. Each of these can be done twice.
 """
 
 from collections.abc import Iterable
@@ -39,7 +38,7 @@ class Slicer:
         return buffer_effects(self._storage.program.body).through(self._storage.owners).written
 
     def slice(self, roots: Iterable[Stmt]) -> frozenset[int]:
-        """The identities of ``roots``, which are copies, and of everything that they need. Raises CannotSlice."""
+        """The identities of ``roots``, which are copies, and of all that they need. Raises CannotSlice."""
         needed, left = set[int](), list(roots)
         while left:
             stmt = left.pop()
@@ -76,7 +75,6 @@ class Slicer:
             raise CannotSlice(f"it depends on a {stmt.kind} loop")
 
     def _sources(self, name: str) -> list[Stmt]:
-        """The statements that write the buffer that is read; none for a buffer that is never written."""
         if self._storage.owners[name] not in self.written:
             return []
         writers = self._writers.get(name, [])

@@ -1,9 +1,9 @@
 """Splits a block into a producer, which copies tiles, and a consumer, which does everything else.
 
-They meet at two rows of barriers per group of tiles, with one barrier per version: the producer waits until a version is
-empty, fills it, and arrives at ``full``; the consumer waits for that, and arrives at ``empty`` after its last use. Iterations are
-counted by the variable of the loop, or in a register of each role if the loop runs more than once, has a guard, or shares its
-tiles with another one. So phases continue from loop to loop.
+Each group of tiles has two rows of barriers, one per version: the producer waits until a version is
+empty, fills it, and arrives at ``full``; the consumer waits for that, and arrives at ``empty``
+after its last use. Iterations are counted by the loop's variable, or in a register of each role if
+the loop runs repeatedly, has a guard, or shares its tiles: so phases continue from loop to loop.
 """
 
 from collections.abc import Iterator
@@ -69,8 +69,6 @@ class SpecializeWarps:
 
 
 class _Split:
-    """``made`` are the barriers and registers of the roles."""
-
     def __init__(self, program: Program, architecture: str) -> None:
         self._program, self._arch = program, find_architecture(architecture)
         self._names = Names(program)
@@ -135,7 +133,7 @@ class _Split:
         return found
 
     def _find_front(self, body: tuple[Stmt, ...]) -> frozenset[int]:
-        """The identities of statements of the block's own body that only compute, once, what the producer needs."""
+        """The identities of the block's own statements that only compute, once, what the producer needs."""
         found = {id(stmt) for stmt in body if self._is_setup(stmt)}
         size = -1
         while size != len(found):
@@ -162,7 +160,7 @@ class _Split:
     # ---- roles ------------------------------------------------------------------------------
 
     def _producer(self, body: tuple[Stmt, ...], side: Side) -> tuple[Stmt, ...]:
-        """The statements that fill the tiles, and their dependences, with the producer's own variables and registers."""
+        """The statements that fill the tiles, and their dependences, with the producer's own variables."""
         kept = self._sliced(body, side)
         local = {b.name: b for b in self._program.buffers if b.scope == "local"}
         names = {}
@@ -227,12 +225,11 @@ class _Split:
         return tuple(found)
 
     def _start(self, side: Side) -> tuple[Stmt, ...]:
-        """Set all counts to 0."""
         return tuple(Store(name, (ZERO,), ZERO) for name in side.registers.values())
 
 
 def _count_registers(groups: tuple[Group, ...], threads: int) -> tuple[int, ...]:
-    """The registers that the roles request; none if threads of the producer copy themselves, and need some."""
+    """The registers that roles request; none if threads of the producer copy themselves, and need some."""
     if threads % WARPGROUP or any(group.is_mixed for group in groups):
         return ()
     return REGISTERS.get(threads // WARPGROUP, ())

@@ -1,4 +1,4 @@
-"""The declarations of a Program: its buffers, the owners of their storage, and the values of its variables."""
+"""A Program's declarations: its buffers, their storage's owners, and its variables' values."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +53,9 @@ class Storage:
         return {id(stmt): number for number, stmt in number_statements(self.program)}
 
     def filled_by(self, stmt: Stmt) -> str:
-        """The buffer that a tile operation, or a parallel loop over its elements, overwrites completely; empty for none."""
+        """The buffer that a tile operation, or a parallel loop over its elements, overwrites whole;
+        else empty.
+        """
         region = written_region(stmt)
         if region is not None:
             return region.buffer if self.is_whole(region) else ""

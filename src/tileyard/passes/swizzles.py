@@ -1,8 +1,7 @@
-"""Swizzles of tiles in shared memory: they permute the chunks of 16 bytes in each row, so that a column is spread over all banks.
-
-Eight rows of ``span`` bytes are stored one after another, and row ``i`` has chunk ``c`` at ``c ^ i``, or at ``c ^ (i >> 1)`` and ``c ^ (i >> 2)``
-for spans of 64 and 32 bytes. These are the swizzles that a TMA descriptor and wgmma's matrix descriptor support.
-Source: CUDA Driver API, "CUtensorMapSwizzle"; PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
+"""Swizzles of shared tiles: they permute the 16-byte chunks of each row, to spread a column over all banks.
+Eight rows of ``span`` bytes are in sequence, and row ``i`` has chunk ``c`` at ``c ^ i``, or at ``c ^ (i >>
+1)`` and ``c ^ (i >> 2)`` for spans of 64 and 32 bytes, as TMA's and wgmma's descriptors support. Source:
+CUDA Driver API, "CUtensorMapSwizzle"; PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 """
 
 from collections.abc import Sequence
@@ -42,9 +41,8 @@ def constant_shape(buffer: Buffer) -> tuple[int, ...]:
 
 
 def possible_spans(buffer: Buffer) -> tuple[int, ...]:
-    """The spans into which the rows of a tile can be divided, largest first.
-
-    None for elements of 8 bytes, for whose products TileLang has its own layouts.
+    """The spans into which a tile's rows can be divided, largest first. None for elements of 8
+    bytes, for whose products TileLang has its own layouts.
     """
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
     if len(shape) < MATRIX or shape[-2] % GROUP or size > _LARGEST:
@@ -54,9 +52,8 @@ def possible_spans(buffer: Buffer) -> tuple[int, ...]:
 
 
 def make_swizzle(buffer: Buffer, span: int) -> Layout:
-    """The layout of a tile with a swizzle of ``possible_spans``, in the form in which the frontend reads TileLang's own.
-
-    TileLang compares layouts by their expressions.
+    """A tile's layout with a swizzle of ``possible_spans``, as the frontend reads TileLang's: it
+    compares expressions.
     """
     shape = constant_shape(buffer)
     *leading, row, column = (Var(name, "int32") for name in layout_indices(len(shape))[:-1])
@@ -115,9 +112,8 @@ def _modulo(expr: Expr, extent: int, by: int) -> Expr:
 
 
 def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Integers:
-    """The addresses of a tile's elements at the indices ``at``, in bytes from its beginning, with a swizzle of ``span`` bytes.
-
-    A span of 0 means rows.
+    """The addresses of elements at the indices ``at``, in bytes, with a swizzle of ``span`` bytes,
+    0 for rows.
     """
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
     if not span:
@@ -133,9 +129,8 @@ def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Int
 
 
 def laid_out_addresses(buffer: Buffer, layout: Layout) -> Integers:
-    """The addresses of all elements in row-major order, with a layout.
-
-    Its coordinates are those of the smallest box that contains all of them.
+    """The addresses of all elements in row-major order, with a layout, whose coordinates are in
+    their smallest box.
     """
     shape = constant_shape(buffer)
     corners = np.indices(shape, np.int32).reshape(len(shape), -1)
@@ -162,7 +157,7 @@ def is_known_swizzle(buffer: Buffer) -> bool:
 
 @cache
 def count_together(buffer: Buffer) -> int:
-    """Bytes of a row that a tile's layout keeps together and aligned, at every multiple of this number: at most 16."""
+    """Bytes of a row that a tile's layout keeps together and aligned, at each multiple: at most 16."""
     size = find_dtype(buffer.dtype).bits // 8
     if buffer.layout is None or size >= CHUNK:
         return CHUNK
@@ -179,7 +174,6 @@ def count_together(buffer: Buffer) -> int:
 
 
 def _all_indices(buffer: Buffer) -> list[Integers]:
-    """The indices of all elements of a tile, in row-major order."""
     shape = constant_shape(buffer)
     return list(np.indices(shape, np.int64).reshape(len(shape), -1))
 

@@ -1,6 +1,5 @@
-"""Determines what the tensor memory accelerator can copy from an array to a tile in shared memory.
-
-Source: PTX ISA, "Tensors" and "cp.async.bulk.tensor"; CUDA driver API, ``cuTensorMapEncodeTiled``.
+"""What the tensor memory accelerator can copy from an array to a tile in shared memory. Source: PTX
+ISA, "Tensors" and "cp.async.bulk.tensor"; CUDA driver API, ``cuTensorMapEncodeTiled``.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,9 @@ from tileyard.passes.swizzles import is_known_swizzle
 
 @dataclass(frozen=True, kw_only=True)
 class TmaLimits:
-    """Limits of TMA: alignment in bytes of addresses, strides and box rows; elements of a box per dimension; dimensions."""
+    """TMA's limits: bytes of alignment of addresses, strides and box rows; box elements per
+    dimension; dimensions.
+    """
 
     aligned_bytes: int = 16
     box: int = 256
@@ -65,5 +66,4 @@ def _strides(src: Buffer, lets: Mapping[str, Expr]) -> list[int]:
 
 
 def _last_extent(copy: Copy) -> Expr | None:
-    """The extent of a row of the tile."""
     return copy.dst.extents[-1] if copy.dst.extents else None

@@ -1,6 +1,5 @@
-"""Gives the tiles of planned loops a version for each iteration under way between the statement that fills them and their last use.
-
-A tile gets a leading dimension, in its layout, too. In a loop that needs versions of it, the version is ``k % versions``; elsewhere it is the first.
+"""Gives tiles of planned loops a version for each iteration under way from filling to their last use. It is
+a leading dimension, in layouts, too, with ``k % versions`` in loops that need versions, elsewhere 0.
 """
 
 import itertools
@@ -76,7 +75,6 @@ class VersionBuffers:
 
 
 def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
-    """The number of versions that a planned loop needs of each of the ``tiles`` that it fills."""
     found = dict[str, int]()
     rows = scheduled(loop)
     if is_for_roles(loop):  # barriers hold the producer back until a version is empty
@@ -101,8 +99,8 @@ def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
 
 
 def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:
-    """Gives each access to a tile with several versions its version ``at``. An access that already has one, with more indices
-    than the tile's ``ranks``, keeps it.
+    """Gives accesses to tiles with several versions their version ``at``, unless their indices
+    exceed ``ranks``.
     """
 
     def indices(buffer: str, old: tuple[Expr, ...]) -> tuple[Expr, ...]:

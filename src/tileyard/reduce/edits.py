@@ -1,6 +1,5 @@
-"""Edits of Programs on which the cuts are built: replace statements by number, and expressions everywhere.
-
-A candidate need not be valid: the search skips invalid ones.
+"""Edits of Programs on which cuts are built: statements by number, expressions everywhere.
+Candidates may be invalid: the search skips those.
 """
 
 import itertools
@@ -39,9 +38,8 @@ Known = Callable[[Expr], Expr | None]
 
 
 def replace_statements(program: Program, changes: Mapping[int, tuple[Stmt, ...]]) -> Program:
-    """``program`` with the statements of these pre-order numbers replaced.
-
-    A statement whose bodies all become empty is dropped, too.
+    """``program`` with the statements of these pre-order numbers replaced, and dropped if all their
+    bodies become empty.
     """
     body = _replace(program.body, changes, itertools.count())
     return msgspec.structs.replace(program, body=body)
@@ -98,7 +96,7 @@ def replace_in_body(body: tuple[Stmt, ...], known: Known) -> tuple[Stmt, ...]:
 
 
 def replace_everywhere(program: Program, known: Known) -> Program:
-    """``program`` with each part of its expressions replaced: shapes, strides, layouts, grid and statements."""
+    """``program`` with each part of its expressions replaced, in declarations and in statements."""
 
     def all_of(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(replace_parts(expr, known) for expr in exprs)
@@ -142,7 +140,7 @@ def constant(value: int, dtype: str) -> Const:
 
 
 def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of ``stmt`` that may be simplified, in the order that ``with_own_expressions`` expects."""
+    """The expressions of ``stmt`` that may be simplified, in ``with_own_expressions``' order."""
     found: list[Expr] = []
 
     def note(expr: Expr) -> Expr:
@@ -160,7 +158,9 @@ def with_own_expressions(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
 
 
 def _change_own(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """``stmt`` with ``change`` applied to its expressions, except bound variables and extents of regions; of a barrier element, to the index only."""
+    """``stmt`` with its expressions changed, but bound variables, regions' extents, and which row a
+    barrier is in.
+    """
     fixed: list[object] = [getattr(stmt, "var", None)]
     fixed += [extent for region in regions_of(stmt) for extent in region.extents]
     if isinstance(stmt, InitBarrier):

@@ -14,7 +14,7 @@ from tileyard.reduce.edits import (
 
 
 def simplify_expressions(program: Program) -> Search:
-    """Simplify the parts of each statement's own expressions, from the whole expression down to its operands."""
+    """Simplify the parts of each statement's own expressions, from the whole down to its operands."""
     for number in range(sum(1 for _ in walk(program.body))):
         place = 0
         while True:

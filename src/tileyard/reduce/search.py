@@ -1,7 +1,6 @@
-"""The search for a small Program that still fails: delta debugging with the cuts of this room.
-
-It runs nothing: it yields candidates, each valid and smaller than the smallest failing Program so far, and receives whether the
-candidate fails in the same way. The order of candidates depends only on the Program.
+"""The search for a small Program that still fails: delta debugging with the cuts of this room. It
+runs nothing: it yields candidates, each valid and smaller than the smallest failing one, and
+receives whether they fail alike. Their order depends only on the Program.
 """
 
 from collections.abc import Callable
@@ -44,9 +43,8 @@ def count_statements(program: Program) -> int:
 
 
 def search(program: Program, *, is_run: bool = True) -> Search:
-    """Yield candidates to replace ``program``, in rounds of all cuts, until a round finds nothing smaller.
-
-    ``is_run`` states that the caller runs the candidates.
+    """Yield candidates to replace ``program``, in rounds of all cuts, until one finds nothing
+    smaller; ``is_run`` if the caller runs them.
     """
     tried, weight = {program}, _weigh(program)
     before = None
@@ -75,7 +73,7 @@ def _is_valid(candidate: Program) -> bool:
 
 
 def _weigh(program: Program) -> tuple[int, int, int, int]:
-    """The size of a Program: its statements, its declarations, the parts of its expressions, its numbers, in this order of weight."""
+    """A Program's size in this order of weight: statements, declarations, parts of expressions, numbers."""
     buffers = all_buffers(program)
     stmts = list(walk(program.body))
     exprs: list[Expr] = [e for buffer in buffers.values() for e in (*buffer.shape, *buffer.strides)]

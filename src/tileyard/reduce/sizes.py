@@ -43,7 +43,7 @@ WGMMA_TILE = 64
 
 
 def bind_numbers(program: Program, numbers: Mapping[str, Value]) -> Program:
-    """``program`` with its dimensions and scalar parameters replaced by constants where ``numbers`` has them."""
+    """``program`` with dimensions and scalar parameters that ``numbers`` has replaced by constants."""
     scalars = [param.var for param in program.params if isinstance(param, Scalar)]
     found: dict[Expr, Expr] = {
         var: _literal(numbers[var.name], var.dtype)
@@ -66,7 +66,7 @@ def _literal(value: Value, dtype: str) -> Const:
 
 
 def shrink_sizes(program: Program) -> Search:
-    """Shrink all sizes by a factor, then each number that is a size, wherever it occurs, then the extent of each axis and loop."""
+    """Shrink all sizes by a factor, then each number that is a size, then each axis' and loop's extent."""
     least = _least(program)
     for factor in FACTORS:
         found = {size: max(size // factor, min(size, least)) for size in _sizes(program)}
@@ -116,7 +116,6 @@ def _sizes(program: Program) -> list[int]:
 
 
 def _least(program: Program) -> int:
-    """The smallest value that a size may be reduced to."""
     issued = [inner for s in walk(program.body) if isinstance(s, Issue) for inner in walk(s.body)]
     if any(isinstance(stmt, Gemm | SparseGemm) for stmt in issued):
         return WGMMA_TILE
@@ -145,7 +144,7 @@ def _resize(program: Program, sizes: Mapping[int, int]) -> Program:
 
 
 def drop_unused(program: Program) -> Search:
-    """Drop parameters, buffers, dimensions and axes (except the first) that nothing uses: all of them at once, else one by one."""
+    """Drop unused parameters, buffers, dimensions and axes (but the first): all at once, else one by one."""
     unused = _unused(program)
     candidate = _without(program, unused)
     if not unused or (yield candidate):

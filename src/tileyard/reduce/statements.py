@@ -1,4 +1,4 @@
-"""Cuts of statements: drop them, unwrap branches, loops, roles and issues, or replace a statement by a fill."""
+"""Cuts of statements: drop them, unwrap branches, loops, roles and issues, or put a fill in their place."""
 
 import itertools
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ FEW_STATEMENTS = 24
 
 
 def drop_statements(program: Program) -> Search:
-    """Drop statements, one depth after another: first halves of them, then smaller parts, the last ones first."""
+    """Drop statements by depth: first halves of them, then smaller parts, the last ones first."""
     for depth in itertools.count():
         numbers = _at_depth(program, depth)
         if not numbers:
@@ -66,8 +66,6 @@ def drop_statements(program: Program) -> Search:
 
 
 def _at_depth(program: Program, depth: int) -> list[int]:
-    """The numbers of the statements at this nesting depth."""
-
     def depths(body: tuple[Stmt, ...], outer: int) -> Iterator[int]:
         for stmt in body:
             yield outer
@@ -93,7 +91,7 @@ def drop_pairs(program: Program) -> Search:
 
 
 def drop_buffers(program: Program) -> Search:
-    """Drop everything that touches one buffer or row of barriers; what is issued to a row is done at once instead."""
+    """Drop all that touches a buffer or row of barriers; what is issued to a row is done at once instead."""
     for name in reversed(list(all_buffers(program))):
         changes = {n: _without(s, name) for n, s in number_statements(program) if _names(s, name)}
         if changes:
@@ -163,7 +161,7 @@ def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _filled(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
-    """A fill of the only buffer that a statement writes; nothing if others wait for it, or read a variable that it binds."""
+    """A fill of the only buffer that a statement writes; nothing if others wait for it or read its variable."""
     inside = list(walk((stmt,)))
     if any(isinstance(one, Synchronization | Roles | Issue) for one in inside):
         return

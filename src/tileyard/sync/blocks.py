@@ -25,10 +25,9 @@ MOST_NAMED = 6
 
 
 class Checked(Record):
-    """The findings in ``blocks`` of a ``grid``; not ``is_whole`` if the time limit ended the run early.
-
-    ``taken`` are the branches that ran: the statement's number, and whether its condition held. ``heads`` are those of
-    the loops of each block, in each order of its roles.
+    """The findings in ``blocks`` of a ``grid``; not ``is_whole`` if the time limit ended the run
+    early. ``taken`` are the branches that ran: the statement's number, and its condition. ``heads``
+    are the loops' in each block, in each order of roles.
     """
 
     findings: tuple[Finding, ...]
@@ -41,9 +40,8 @@ class Checked(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The time limit of a check by its clock, whether findings have timelines, and whether it looks for loops that repeat.
-
-    With ``is_compared`` every element of the outputs has to be written.
+    """A check's time limit by its clock, whether findings have timelines, and whether it seeks
+    repeating loops. With ``is_compared`` every element of the outputs has to be written.
     """
 
     limit_s: float = math.inf
@@ -60,10 +58,8 @@ def check_program(
     scalars: Sequence[Value] = (),
     effort: Effort = Effort(),
 ) -> Checked:
-    """Run the blocks at the corners of the grid, their neighbours and those that the kernel names, with roles in all orders that matter.
-
-    If nothing depends on the place of a block, all but the first run in one order only: the effects between them depend on no order.
-
+    """Run the grid's corners, their neighbours and the blocks that the kernel names, with roles in
+    all orders that matter; all but the first in one order if nothing depends on a block's place.
     Raises KernelFault if the kernel itself fails.
     """
     found: dict[tuple[str, int, int], tuple[Hazard, tuple[Step, ...]]] = {}
@@ -112,7 +108,9 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(HeadRun):
-    """A run of some blocks with a time limit. ``taken`` are the branches that ran; only the first block runs if it ``is_single``."""
+    """A run of blocks with a time limit. ``taken`` are branches that ran; if it ``is_single``, only
+    the first block runs.
+    """
 
     now: Callable[[], float]
     ends_at: float
@@ -154,14 +152,14 @@ def schedules_of(program: Program) -> tuple[Schedule, ...]:
 
 
 def choose_blocks(extent: int, named: Collection[int] = ()) -> tuple[int, ...]:
-    """The blocks that run along a dimension of the grid: the first two, the last one, and the first of those that are ``named``."""
+    """The blocks along a grid dimension that run: the first two, the last, and the first ``named`` ones."""
     inside = [one for one in sorted(named) if 1 < one < extent - 1]
     some = {0, 1, extent - 1, *inside[:MOST_NAMED]}
     return tuple(one for one in sorted(some) if 0 <= one < extent)
 
 
 def find_named(program: Program) -> dict[str, set[int]]:
-    """In each dimension of the grid, by its variable, the blocks with which conditions compare a block's place, and their neighbours."""
+    """Per grid dimension, by variable, the blocks that conditions compare a place with, and neighbours."""
     found: dict[str, set[int]] = {axis.var.name: set() for axis in program.grid}
     exprs = (expr for stmt in walk(program.body) for expr in expressions(stmt))
     for part in (part for expr in exprs for part in walk_expr(expr)):

@@ -1,7 +1,6 @@
-"""Finds what changes between two Programs of different sizes, or between an iteration of a loop and a later one.
-
-It follows the expressions that decide (``control.py``). In each, the value of a variable, a dimension, or a literal changes by a known
-number, and so does what is computed from it; or its change is not known, and nothing is concluded.
+"""Finds what changes between two Programs of different sizes, or between two iterations of a loop.
+In expressions that decide (``control.py``), the value of a variable, dimension or literal changes
+by a known number, and what is computed from it; or nothing is concluded.
 """
 
 from collections.abc import Mapping
@@ -56,7 +55,7 @@ def form_of(program: Program, numbers: Mapping[str, int]) -> Form | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """``change`` is that of its left side minus its right side, None if not known; ``scope`` binds its variables."""
+    """``change`` is the left side's minus the right side's, None if unknown; ``scope`` binds its variables."""
 
     expr: Op
     change: int | None
@@ -66,9 +65,10 @@ class Comparison:
 class Changes:
     """The changes from ``before`` to ``after`` if the variables of ``loops`` change by ``shift``.
 
-    ``comparisons`` are those of ``after`` within these loops; ``extents`` has the number of further iterations of each loop that waits.
-    Raises Differ if the Programs differ in structure, or if something that decides changes and is not a comparison: in
-    the loops, or ``everywhere``, where comparisons outside the loops may not change either. ``loose`` ignores such changes.
+    ``comparisons`` are those of ``after`` in these loops; ``extents`` has each waiting loop's
+    further iterations. Raises Differ if the structures differ, or if something that decides, no
+    comparison, changes in the loops, or ``everywhere``, where comparisons outside the loops may not
+    change either. ``loose`` ignores such changes.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ def _describe(stmt: Stmt) -> tuple[object, ...]:
 
 
 def find_side(form: Form, comparison: Comparison, at: Mapping[str, int]) -> int:
-    """-1 if the left side is certainly less than the right one in these iterations of loops, 1 if it is greater, otherwise 0."""
+    """-1 if the left side is certainly less than the right one in these iterations, 1 if greater, else 0."""
     ranges = Ranges(form.program)
     scalars = [param.var for param in form.program.params if isinstance(param, Scalar)]
     for var in (*form.program.dims, *scalars):

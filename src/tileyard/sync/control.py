@@ -1,6 +1,5 @@
-"""Finds what decides how a Program runs: the expressions that choose statements, barriers and elements, and what they depend on.
-
-The content of tiles mostly decides nothing. So two runs whose deciding expressions have the same values have the same order.
+"""Finds what decides how a Program runs: what chooses statements, barriers and elements. Tiles' content
+mostly decides nothing: two runs whose deciding expressions have equal values have the same order.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,12 +47,10 @@ _READ, _ATOMIC, _ISSUED = "read", "atomic", "issued"
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The parts of one Program that decide how it runs.
-
-    ``loops`` are the outermost loops whose iterations wait or overlap: numbers by variable. Accesses to
-    buffers that are ``tracked`` can conflict within a block; the content of ``counters`` decides as well, and so do the
-    variables ``held``, which are bound to it. Blocks are alike if
-    neither their place nor the content of tiles and arrays decides anything.
+    """The parts of one Program that decide how it runs. ``loops`` are the outermost ones whose
+    iterations wait or overlap: numbers by variable. Accesses to ``tracked`` buffers can conflict
+    within a block; the content of ``counters`` and the variables ``held``, bound to it, decide too.
+    Blocks are alike if neither their place nor any tile or array decides.
     """
 
     loops: dict[str, int]
@@ -121,7 +118,7 @@ class Control:
 
 
 def find_control(program: Program) -> Control | None:
-    """The Control of a Program; None if a loop ends itself or a wait is not for a barrier: then nothing is known before it runs."""
+    """A Program's Control; None, as nothing is known, if a loop ends itself or a wait is not for a barrier."""
     stmts = list(walk(program.body))
     if any(isinstance(stmt, While | Break | Await) for stmt in stmts):
         return None
@@ -188,7 +185,7 @@ def _outer_loops(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def _find_tracked(program: Program, buffers: dict[str, Buffer]) -> Iterator[str]:
-    """The tiles that threads share, and global arrays, except those that one role writes and none reads, or that are only read."""
+    """Tiles that threads share, and global arrays, except those only read, or only written by one role."""
     touched: dict[str, set[object]] = {}
 
     def note(body: tuple[Stmt, ...], role: object, *, is_issued: bool) -> None:

@@ -1,4 +1,6 @@
-"""Finds the parameters whose whole numbers decide which statements run, and on which elements: indices, lengths, offsets, masks."""
+"""Finds the parameters whose whole numbers decide which statements run, and on which elements:
+indices, lengths, offsets, masks.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -31,7 +33,7 @@ Names = frozenset[str]
 
 
 def deciding_numbers(program: Program) -> Names:
-    """The tensors of whole numbers, among those that are passed, whose content decides something: itself, or what is computed from it."""
+    """The passed tensors of whole numbers whose content, or what is computed from it, decides something."""
     origins: dict[str, Names] = {
         tensor.buffer.name: frozenset([tensor.buffer.name])
         for tensor in tensors(program)
@@ -79,7 +81,6 @@ def _deciding(stmt: Stmt) -> Iterator[Expr]:
 
 
 def _names(exprs: Iterable[Expr]) -> Iterator[str]:
-    """The variables and buffers in expressions."""
     for expr in exprs:
         for part in walk_expr(expr):
             if isinstance(part, Load):

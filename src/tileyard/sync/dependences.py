@@ -1,7 +1,6 @@
-"""Finds dependences that a rewritten Program reorders: statements that read from another execution than before.
-
-A rewrite that pipelines a loop keeps the order of the executions of each single statement, wherever its copies are: so the
-n-th execution of a statement must read what the n-th one read before.
+"""Finds dependences that a rewritten Program reorders: statements that read from another execution.
+Pipelining a loop keeps each single statement's order, so its n-th execution must read what the n-th
+read before.
 """
 
 from collections.abc import Sequence
@@ -19,9 +18,8 @@ from tileyard.sync.recorder import Execution, Form, Recorder, Source
 def find_reordered(
     written: Form, planned: Form, arrays: Sequence[Array], scalars: Sequence[Value] = ()
 ) -> tuple[Finding, ...]:
-    """Run the blocks that ``check_program`` runs, of both; returns the first dependence that ``planned`` reorders.
-
-    Finds nothing if one of them fails: that is a separate mistake.
+    """Run ``check_program``'s blocks of both; returns the first dependence that ``planned``
+    reorders. Nothing if one fails: that is a separate mistake.
     """
     runs = [Recorder(form, arrays, scalars, choose_blocks) for form in (written, planned)]
     try:
@@ -34,10 +32,9 @@ def find_reordered(
 
 
 def compare(written: Recorder, planned: Recorder) -> Finding | None:
-    """The first execution of ``planned`` that reads from another execution than in ``written``; None for none.
-
-    Both have run. Statements and buffers that only one of them has are ignored; so are the numbers of executions if one of them
-    executes a statement more often, for instance because a pass wraps it in a loop that is distributed over threads.
+    """The first execution of ``planned`` that reads from another one than in ``written``; None for
+    none. Both have run. Statements and buffers of only one are ignored, and so are numbers of
+    executions if one has more, as when a pass wraps a statement in a distributed loop.
     """
     both = (written.totals, planned.totals)
     sources = [{source for _, source in totals} for totals in both]
@@ -95,7 +92,7 @@ def _describe(
     writers: tuple[set[Execution | None], set[Execution | None]],
     execution: Execution | None,
 ) -> Finding:
-    """The finding that ``execution`` accesses ``buffer`` with values of other writers: as written, and as planned."""
+    """The finding that ``execution`` accesses ``buffer`` with other writers' values: as written, as planned."""
     expected, found = writers
     before, after = _first(expected - found or expected), _first(found - expected or found)
     return Finding(

@@ -1,4 +1,4 @@
-"""Measures a kernel at given sizes: trip counts of its loops, its grid, its tiles, and the approximate cost of a run."""
+"""Measures a kernel at given sizes: its loops' trip counts, grid, tiles, and a run's approximate cost."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -54,9 +54,8 @@ def measure(
     *,
     is_planned: bool = False,
 ) -> Measured:
-    """Measures ``program`` with these dimensions and scalar parameters; ``lines`` are those of its statements.
-
-    Iterations of a pipelined loop overlap if they do so in the text, or if the Program ``is_planned`` for an architecture.
+    """Measures ``program`` with these dimensions and scalar parameters; ``lines`` are its statements'.
+    Iterations of a pipelined loop overlap if they do in the text, or if the Program ``is_planned``.
     """
     return _Measuring(program, lines, numbers, overlaps=is_planned or has_order(program)).run()
 
@@ -160,7 +159,6 @@ class _Measuring:
         return _evaluate(buffer.shape[0], [self._given]) or 1
 
     def _names(self, expr: Expr) -> set[str]:
-        """The variables on which ``expr`` depends, directly or through other variables."""
         names: set[str] = set()
         left = [expr]
         while left:
@@ -179,7 +177,7 @@ def is_waiting(loop: For) -> bool:
 
 
 def _first_indices(body: tuple[Stmt, ...]) -> Iterator[tuple[str, Expr]]:
-    """The first index of each access in ``body``, of regions only if they have extent 1 there, and of barriers."""
+    """The first index of each access in ``body``, of regions only if of extent 1 there, and of barriers."""
     for stmt in walk(body):
         written = written_region(stmt)
         for region in (*read_regions(stmt), *((written,) if written else ())):

@@ -28,9 +28,8 @@ MEANINGS: dict[FindingKind, str] = {
 
 
 class TimelineStep(Record):
-    """What a role, or a ``unit`` for it, did at a ``line``, 0 if not known.
-
-    ``role`` counts from 1, and is 0 outside roles. ``mark`` is 2 for the access of a finding, 1 for the other side, otherwise 0.
+    """What a role (from 1, 0 outside roles), or a ``unit`` for it, did at a ``line``, 0 if unknown.
+    ``mark`` is 2 for the access of a finding, 1 for the other side, else 0.
     """
 
     role: int
@@ -41,11 +40,10 @@ class TimelineStep(Record):
 
 
 class Finding(Record):
-    """One mistake: the ``access`` happens although ``other`` must come first or is still in progress; and the ``fix``.
-
-    ``wait`` is the wait that did not help. ``waiting`` are the lines of all waits in a deadlock. ``roles`` are those of
-    ``access`` and ``other``, by number; ``block`` is the first block in which it was seen, and ``instance`` the sizes with
-    which it was seen first, as in ``M=32, K=96``. ``timeline`` has the steps before it if these were asked for.
+    """One mistake: ``access`` happens although ``other`` must come first or is in progress; and the
+    ``fix``. ``wait`` did not help; ``waiting`` are the lines of a deadlock's waits. ``roles`` are
+    those of ``access`` and ``other``; ``block`` and ``instance``, as in ``M=32, K=96``, are the
+    first with it. ``timeline`` has the steps before it, if asked for.
     """
 
     kind: FindingKind

@@ -1,8 +1,7 @@
-"""Records the state of a late run at the heads of its loops: all that decides how it continues, with iterations counted from there.
-
-A state contains the place of each role, the barriers, groups and operations in progress, the last accesses to each element
-that can be in conflict, and which roles know of them. Values count only if they decide what runs. ``recurrence.py`` decides
-when runs continue alike from two heads of the same state.
+"""Records a late run's state at heads of loops: all that decides how it continues, iterations
+relative. It has each role's place, barriers, groups and operations in progress, the last accesses
+to elements in possible conflict, and who knows of them; values only if they decide what runs.
+``recurrence.py`` decides when runs continue alike from equal states.
 """
 
 import hashlib
@@ -19,7 +18,9 @@ from tileyard.sync.control import Control
 
 
 class Head(Record):
-    """A role begins iteration ``index`` of loop number ``loop``; roles are in loops ``inside``, in iterations ``low`` to ``high``."""
+    """A role begins iteration ``index`` of ``loop``; roles are in loops ``inside``, in iterations
+    ``low`` to ``high``.
+    """
 
     loop: int
     index: int
@@ -30,7 +31,7 @@ class Head(Record):
 
 
 class HeadRun(TracedRun):
-    """A late run; with ``control``, ``heads`` has the heads of the outermost loops that wait, per block that ran."""
+    """A late run; with ``control``, ``heads`` has each block's heads of the outermost loops that wait."""
 
     control: Control | None = None
 
@@ -80,7 +81,7 @@ class HeadRun(TracedRun):
         )
 
     def _state(self, control: Control) -> Iterator[object]:
-        """The state without the places of roles; events and operations are identified by their rank among those that still matter."""
+        """The state without roles' places; events and operations are ranked among those that still matter."""
         histories = {
             name: self._histories[name] for name in sorted(self._histories.keys() & control.tracked)
         }
@@ -112,7 +113,9 @@ class HeadRun(TracedRun):
         yield stmt is not None and self._numbers.get(id(stmt)), ranks.get(last), is_now
 
         def find_ranks(some: Iterable[Operation]) -> list[int]:
-            """Ranks; 0 for an operation in progress that touches nothing relevant; finished ones are left out."""
+            """Ranks; 0 for an operation in progress that touches nothing relevant; finished ones
+            are left out.
+            """
             known = ((ranks.get(self._at_operation.get(o.number, 0)), o.is_done) for o in some)
             return [rank or 0 for rank, is_done in known if rank or not is_done]
 

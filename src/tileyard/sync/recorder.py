@@ -1,4 +1,4 @@
-"""Runs a Program in the synchronous meaning and records, per execution of a statement, the last writers of what it reads."""
+"""Runs a Program synchronously and records, per execution of a statement, the last writers of what it reads."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Form(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A statement of the user's file, by its line, its kind and what it writes, which all of its copies share."""
+    """A statement of the user's file: line, kind and what it writes, which all of its copies share."""
 
     line: SourceLine
     kind: str
@@ -54,10 +54,9 @@ class Execution(NamedTuple):
 
 
 class Recorder(Run):
-    """A run in the synchronous meaning that records who reads what from whom. Roles run until they must wait.
-
-    ``chosen`` gives the blocks that run per dimension of the grid. ``reads`` is filled during the run, per role, because several
-    roles may execute copies of one statement. ``totals`` has the most executions of each statement by one role in a block.
+    """A synchronous run that records who reads what from whom; roles run until they must wait. ``chosen``
+    gives the blocks per grid dimension. ``reads`` is filled per role, as several may execute copies of a
+    statement; ``totals`` has each statement's most executions by one role in a block.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class Recorder(Run):
         return False
 
     def _run_nest(self, nest: For) -> bool:
-        """Run a parallel nest at once, if possible: each statement then counts as executed once for the whole nest."""
+        """Run a parallel nest at once, if possible: each of its statements then counts as executed once."""
         report = self._lanes.run(nest)
         if report.refusal is not None:
             return False
@@ -197,7 +196,6 @@ class Recorder(Run):
 
     def _counts_reads(self, stmt: Stmt) -> bool:
         """Whether the sources of a statement's reads matter: the order of atomic updates does not.
-
         Bindings count only in nests: elsewhere passes may bind a value several times.
         """
         if isinstance(stmt, Let):
@@ -211,7 +209,7 @@ class Recorder(Run):
         return {name: (self._marks[name], self._events) for name in names if name in self._marks}
 
     def _marks_of(self, buffer: str, shape: tuple[int, ...]) -> Marks:
-        """The marks of a buffer's storage in ``shape``, one per byte of an element if other buffers view it."""
+        """The marks of a buffer's storage in ``shape``, per byte if other buffers view it."""
         owner = self._owners.get(buffer, buffer)
         is_viewed = owner in self._viewed
         if owner not in self._marks:
@@ -222,7 +220,7 @@ class Recorder(Run):
 
 
 def _rewrites(stmt: Stmt) -> bool:
-    """Whether ``stmt`` is a store that reads what it writes: passes omit it for elements that stay the same."""
+    """Whether ``stmt`` stores what it reads: passes omit it for elements that stay the same."""
     if not isinstance(stmt, Store):
         return False
     loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))

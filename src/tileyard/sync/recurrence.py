@@ -1,8 +1,8 @@
-"""Decides whether a kernel is checked for every trip count of its loops, because they return to an earlier state.
+"""Decides whether a kernel is checked for every trip count, because its loops return to an earlier state.
 
-It compares Programs of one kernel that differ in how often its loops run. In all expressions that decide, nothing may
-change from one period to the next, except comparisons that change their value once: in the first iterations, or at a distance from
-the last one. Then a longer run is a checked one with further periods in its middle. docs/design/async.md has the argument.
+Programs of one kernel that differ in trip counts are compared. Nothing that decides may change from period
+to period but comparisons that change once: in the first iterations, or at a distance from the last. Then a
+longer run is a checked one with more periods in its middle. docs/design/async.md has the argument.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +27,17 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Period:
-    """Loops repeat after ``iterations`` at all trip counts; 0 if not known, and then ``missing`` is a trip count to check as well."""
+    """Loops repeat after ``iterations`` at all trip counts; 0 if unknown: then ``missing`` is one
+    to check, too.
+    """
 
     iterations: int = 0
     missing: int | None = None
 
 
 def find_period(seen: Mapping[int, Seen | None], form_at: Callable[[int], Form | None]) -> Period:
-    """The period with which loops repeat at all trip counts from some count on, if all smaller ones were seen.
-
-    ``seen`` is by trip count, None for one that the kernel refuses. ``form_at`` returns Programs that need not be run.
+    """The period of loops at all trip counts from some count on, if all smaller ones were seen. ``seen`` is
+    by trip count, None for a refused one; ``form_at`` returns Programs that need not run.
     """
     known = {trips: one for trips, one in seen.items() if one is not None}
     *_, before, longest = sorted(known)
@@ -65,7 +66,9 @@ class _TooShort(Differ):
 
 
 class _Repeats:
-    """The states that recur in the ``longest`` run; raises Differ if none do, or something that decides does not repeat."""
+    """The states that recur in the ``longest`` run; raises Differ if none do or a deciding part
+    does not repeat.
+    """
 
     def __init__(self, longest: Seen, shorter: Form, period: int) -> None:
         self._form, self._period = longest.form, period
@@ -84,7 +87,7 @@ class _Repeats:
         self._states = [self._recur(run) for run in longest.runs]
 
     def has(self, seen: Seen, further: Form) -> bool:
-        """Whether a run reaches such states, so that with one more period, as in the Program ``further``, it repeats them."""
+        """Whether a run reaches such states, and repeats them with one more period, as in ``further``."""
         try:
             anchors, more = self._anchor(seen.form, self._form)
             others, period = self._anchor(seen.form, further, everywhere=True)
@@ -107,7 +110,9 @@ class _Repeats:
     def _anchor(
         self, before: Form, after: Form, *, everywhere: bool = False
     ) -> tuple[list[str], int]:
-        """Whether each comparison keeps its distance from the first or the last iteration, and the number of further iterations."""
+        """Whether each comparison keeps its distance from the first or last iteration, and how many
+        further ones there are.
+        """
         same = Changes(before, after, self._loops, mode="everywhere" if everywhere else "loops")
         grown = {more for name, more in same.extents.items() if name in self._loops}
         others = (more for name, more in same.extents.items() if name not in self._loops)
@@ -144,7 +149,7 @@ class _Repeats:
         return start, end
 
     def _recur(self, run: tuple[Head, ...]) -> list[frozenset[_State]]:
-        """The states of one period for each set of loops that roles are in at the same time; every loop has some."""
+        """The states of one period for each set of loops that roles are in together; every loop has some."""
         heads = [
             head
             for head in run

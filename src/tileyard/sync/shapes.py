@@ -1,8 +1,7 @@
-"""Chooses small shapes for a check: every trip count up to a few more than a loop has stages, one long run, ragged edges.
-
-The effect of a kernel's sizes is found by trying: ``measure`` returns what the kernel is at some values. A *driver* is a
-size, or several that only change together, on which trip counts or the grid depend. A size that changes tiles instead is
-a parameter of the kernel and keeps its value. This module handles plain values only.
+"""Chooses small shapes for a check: trip counts to a few more than stages, one long run, ragged
+edges. Sizes' effects are found by trying ``measure``. A *driver* is a size, or several that only
+change together, that trip counts or the grid depend on; a size that changes tiles is the kernel's
+parameter. Plain values only.
 """
 
 import sys
@@ -33,9 +32,8 @@ DEARER = 4
 
 
 class Loop(Record):
-    """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``.
-
-    ``trips`` is None if the data decides. At most ``stages`` iterations are in flight at once; 0 if none overlap.
+    """A loop whose iterations wait or overlap: the ``copy``-th of its ``line``. ``trips`` is None
+    if data decides; at most ``stages`` iterations are in flight, 0 if none overlap.
     """
 
     line: int
@@ -45,7 +43,7 @@ class Loop(Record):
 
 
 class Measured(Record):
-    """A kernel at some sizes. ``tiles`` are the shapes of the blocks' own buffers; ``cost`` is that of a run, in any unit."""
+    """A kernel at some sizes: ``tiles`` are its own buffers' shapes, ``cost`` a run's in any unit."""
 
     loops: tuple[Loop, ...]
     grid: tuple[int, ...]
@@ -92,9 +90,8 @@ class Instance(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The instances to check, the cheapest first. ``refused`` are wanted sizes that the kernel does not accept.
-
-    ``is_cut``: more sizes were wanted than could be measured. ``stretches`` are for further trip counts.
+    """The instances to check, the cheapest first; ``refused`` are wanted sizes that the kernel does not
+    accept. ``is_cut``: more were wanted than could be measured. ``stretches`` are for further trip counts.
     """
 
     instances: tuple[Instance, ...]
@@ -105,16 +102,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """One loop, and those that run as often. ``trips`` are the planned counts; ``at`` returns sizes for any count, None if refused."""
+    """One loop, and those that run as often: planned ``trips``; ``at`` gives sizes for any count, or None."""
 
     trips: tuple[int, ...]
     at: Callable[[int], Instance | None]
 
 
 def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
-    """Plans small sizes for a kernel that accepts ``sizes``; the plan may include these if they ``are_given`` by the user.
-
-    Raises ValueError if the kernel does not accept ``sizes``.
+    """Plans small sizes for a kernel that accepts ``sizes``, perhaps these if they ``are_given``;
+    ValueError if it does not.
     """
     return _Planner(sizes, measure).plan(are_given=are_given)
 
@@ -254,7 +250,7 @@ class _Planner:
         return {}
 
     def _values(self, driver: _Driver, rest: dict[str, int]) -> Iterator[int]:
-        """The values that give each loop every trip count up to a few more than its stages, and one long run."""
+        """The values that give each loop each trip count up to a few above its stages, and one long run."""
         for key in driver.units:
             for trips in self._trips(key):
                 value = self._solve(driver, key, trips, rest, wanted=True)
@@ -276,9 +272,8 @@ class _Planner:
         *,
         wanted: bool = False,
     ) -> int | None:
-        """The value of ``driver`` that gives a loop or an axis this count; None if none is found.
-
-        The first guess follows from the known counts, and each further one from the error of the last one, in smaller steps.
+        """The value of ``driver`` for this count of a loop or axis; None if none is found. Guesses
+        follow from known counts, then from the last one's error, in smaller steps.
         """
         unit = driver.units[key]
         value = driver.value // unit * unit + (count - self._base.counts()[key]) * unit

@@ -1,7 +1,6 @@
-"""Findings that a comment in the user's file allows: ``# tileyard: allow(KIND) REASON``.
-
-A comment applies to the statement on whose lines it is, or, alone on its line, to the next statement. It allows a finding if it
-is at the finding's access, at the other side, or at any wait of a deadlock.
+"""Findings that a comment in the user's file allows: ``# tileyard: allow(KIND) REASON``. It applies
+to the statement on its line, or, alone there, to the next one: at a finding's access, the other
+side, or any wait of a deadlock.
 """
 
 import ast
@@ -49,9 +48,8 @@ class Sieved(Record):
 
 
 def sieve(findings: Sequence[Finding], lines: Mapping[int, SourceLine]) -> Sieved:
-    """Separate the findings that comments in the files of a kernel allow; ``lines`` are those of its statements.
-
-    Raises UsageError for a comment without a reason or without a known kind.
+    """Separate the findings that comments in a kernel's files allow; ``lines`` are its statements'.
+    Raises UsageError for a comment without a reason or a known kind.
     """
     kept: list[Finding] = []
     suppressed: list[Suppressed] = []

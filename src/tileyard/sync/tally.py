@@ -1,4 +1,4 @@
-"""Combines the results of several instances of one kernel: each mistake once, and branches that no instance took."""
+"""Combines the results of several instances of one kernel: each mistake once, and branches never taken."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -10,9 +10,8 @@ _NUMBERED = re.compile(r"/\* (\d+): ")
 
 
 def annotate(text: str, lines: Mapping[int, SourceLine]) -> str:
-    """Returns ``text`` with ``kernels.py:41`` in each comment that names a statement whose line is known.
-
-    Every piece of the text stays on its line.
+    """Returns ``text`` with ``kernels.py:41`` in each comment that names a statement whose line is
+    known; no line moves.
     """
 
     def name(found: re.Match[str]) -> str:

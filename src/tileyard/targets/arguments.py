@@ -23,9 +23,8 @@ Allow = Callable[[Mapping[str, Value]], None]
 def match_arguments(
     signature: Program, arguments: tuple[object, ...]
 ) -> list[tuple[Tensor | Scalar, object]]:
-    """The parameters that were passed, with or without the ``out`` tensors, each with its argument.
-
-    Raises BindError if the number of arguments fits neither.
+    """The parameters passed, with or without the ``out`` tensors, and their arguments. BindError if
+    neither fits in number.
     """
     given = [p for p in signature.params if isinstance(p, Scalar) or p.role != "out"]
     for params in (list(signature.params), given):
@@ -49,10 +48,8 @@ def guard(
     rule: Rule | None,
     allow: Allow | None = None,
 ) -> Callable[..., object]:
-    """A kernel that is launched only with numbers that its rule accepts.
-
-    ``allow`` is called once for each set of other numbers than those for which the rule was evaluated, and raises if the rule rejects them;
-    without it they are refused with a UsageError.
+    """A kernel that is launched only with numbers that its rule accepts. ``allow``, called once for each new
+    set of numbers, raises if the rule rejects them; without it they are refused with a UsageError.
     """
     if rule is None:
         return run
@@ -121,9 +118,8 @@ def unwrap(outputs: Sequence[object]) -> object:
 
 
 def allocate(shape: tuple[int, ...], dtype: "np.dtype[np.generic]", offset: int = 0) -> Array:
-    """An array that begins ``offset`` bytes after the start of a page.
-
-    Without an offset it is page-aligned, as on a device, so times do not vary with its address.
+    """An array that begins ``offset`` bytes after a page's start. Without one it is page-aligned,
+    as on a device, so that times do not vary with its address.
     """
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.empty(size + offset + PAGE, np.uint8)

@@ -24,8 +24,7 @@ Array = NDArray[np.generic]
 
 class Source(Record):
     """One thing to build: a kernel with its source lines (for messages only) and options.
-
-    ``together`` are the programs of others that are built in the same call, by a target that ``HandsOver``.
+    ``together`` are others' programs in the same build call, for a target that ``HandsOver``.
     """
 
     elaborated: Elaborated
@@ -80,16 +79,18 @@ class TimedByPolicy(Protocol):
 
 @runtime_checkable
 class RunsAgain(Protocol):
-    """A launch that can be repeated with other content in its outputs, which shows what depends on that content."""
+    """A launch that can be repeated with other content in its outputs, to show what depends on that."""
 
     def run_again(self, *, inverted: bool) -> None:
-        """Restore every ``inout`` parameter, fill every ``out`` by ``fill_differently``, and launch once, as ``run`` does, without printing."""
+        """Restore ``inout`` parameters, fill ``out`` ones by ``fill_differently``, and launch once
+        without printing.
+        """
         ...
 
 
 @runtime_checkable
 class Rounds(Protocol):
-    """A launch that rounds its factors: outputs of a dtype are only as exact as the dtype that ``precisions`` gives for it."""
+    """A launch that rounds its factors: outputs are only as exact as the dtype in ``precisions`` for theirs."""
 
     @property
     def precisions(self) -> Mapping[str, str]:
@@ -112,9 +113,8 @@ Allocate = Callable[[tuple[int, ...], "np.dtype[np.generic]"], Array]
 
 @runtime_checkable
 class BindsInto(Protocol):
-    """A loaded kernel that can write its outputs into memory that others read, without a copy.
-
-    Timed launches are bound by ``bind``: nobody reads their outputs.
+    """A kernel that can write its outputs into memory that others read, without a copy. Timed
+    launches are bound by ``bind``: nobody reads their outputs.
     """
 
     def bind_into(
@@ -137,19 +137,16 @@ class Loaded(Protocol):
         ...
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> Launch:
-        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
-
-        ``out`` tensors are allocated, and poisoned so that elements never written show.
-        Raises BindError if shapes or dtypes do not fit, MemoryError if memory is short.
+        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order; ``out``
+        tensors are allocated and poisoned. Raises BindError if shapes or dtypes do not fit,
+        MemoryError if memory is short.
         """
         ...
 
     def as_callable(self) -> Callable[..., object]:
-        """The kernel as a function of its tensors and scalars, in calling order.
-
-        Tensors are arrays of the caller's framework, used in place if they are contiguous.
-        Without the ``out`` tensors these are allocated and returned, one or a tuple, as the same
-        kind of array. Raises BindError if an array does not fit.
+        """The kernel as a function of its tensors and scalars, in calling order. Tensors are the
+        caller's framework's, used in place if contiguous; missing ``out`` ones are allocated and
+        returned, one or a tuple, in kind. Raises BindError if an array does not fit.
         """
         ...
 
@@ -167,10 +164,8 @@ class Target(Protocol):
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build in a compile worker with no device; one verdict per source, in order.
-
-        Source number ``i`` writes its files below ``out/<i>``. A binary that ``known`` has is not
-        compiled again.
+        """Build in a compile worker with no device; one verdict per source, in order. Source ``i``
+        writes its files below ``out/<i>``. Binaries that ``known`` has are not compiled again.
         """
         ...
 
@@ -181,9 +176,8 @@ class Target(Protocol):
 
 @runtime_checkable
 class Groups(Protocol):
-    """A target that builds several sources in one ``build`` call for less than in one call each.
-
-    ``group_size`` is the largest number of sources per group, 0 to let the target find the best one.
+    """A target that builds several sources in one ``build`` call for less. ``group_size`` is the
+    most per group, 0 to let the target find it.
     """
 
     group_size: int

@@ -1,7 +1,6 @@
-"""Records what other rooms must know of a target before it is loaded, without importing a compiler or NumPy.
-
-The command line reads them at each start. So functions that need imports are named as ``module:attribute``, and
-the record is a NamedTuple, whose class takes a sixth of the time of a dataclass to create.
+"""What other rooms must know of a target before it is loaded, without importing a compiler or NumPy. The
+command line reads it at each start: functions that need imports are named ``module:attribute``, and the
+record is a NamedTuple, which takes a sixth of a dataclass's time to create.
 """
 
 from collections.abc import Mapping
@@ -14,23 +13,21 @@ PROGRAM_FILE = "program.tile"
 class Needs(NamedTuple):
     """The devices and options that a target needs, and what can be shown of its artifacts.
 
-    ``device_class`` is the default class of devices. Artifacts of a target
-    that ``is_bound`` run on no device of another target's class.
+    ``device_class`` is the default class of devices. Artifacts of a target that ``is_bound`` run on no
+    device of another target's class. If it ``loads_ahead``, artifacts can be loaded before their device is
+    held. ``takes_level`` and ``takes_debug``: a CPU level, and ``debug=1``, may follow the name.
+    ``is_timed_by_policy``: launches can be timed with a flushed cache, and as graphs. ``takes_pipelines``:
+    it accepts our pipelines of passes. ``uses_all_cores``: a build starts threads of its own.
 
-    ``loads_ahead``: artifacts can be loaded before their device is held. ``takes_level`` and
-    ``takes_debug``: a CPU level, and ``debug=1``, may be given after the name. ``is_timed_by_policy``:
-    launches can be timed with a flushed cache, and as graphs. ``takes_pipelines``: it accepts our pipelines of passes. ``uses_all_cores``: a build starts threads of
-    its own.
-
-    ``emits`` maps the words of ``--emit`` to the files of the texts that it generates.
-    ``figures`` are those that its compilers report of a binary, as limits name them; None if that is not known ahead.
+    ``emits`` maps the words of ``--emit`` to the files of the texts that it generates. ``figures`` are those
+    that its compilers report of a binary, as limits name them; None if that is not known ahead.
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
-    ``fit`` names a function of the target's name and a device, which raises UsageError if artifacts do
-    not run there; empty for none. ``native`` names a function of a device, which returns the text after the colon for
-    it, for a target that requires one. ``shift`` names a function of the target's name, which returns the names of
-    targets that build the same code at other places in memory. ``sanitizes`` is the option after the name for sanitized builds,
-    whose times say nothing; empty if there are none.
+    ``fit`` names a function of the target's name and a device that raises UsageError if artifacts do not run
+    there; empty for none. ``native`` names one of a device that returns the text after the colon for it, if
+    the target requires one; ``shift`` one of the target's name that returns the targets that build the same
+    code at other places in memory. ``sanitizes`` is the option after the name for sanitized builds, whose
+    times say nothing; empty for none.
     """
 
     device_class: str = "cpu"

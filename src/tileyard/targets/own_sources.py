@@ -1,4 +1,4 @@
-"""Finds the modules of this package that decide what a target builds: all it imports, directly or indirectly."""
+"""Finds the package's modules that decide what a target builds: all it imports, even indirectly."""
 
 import functools
 import re
@@ -21,10 +21,8 @@ def digest_own_sources(module: str) -> str:
 
 
 def find_own_sources(module: str) -> dict[str, str]:
-    """The digests of a module's source and those of all that it imports from this package, by name.
-
-    Imports inside functions count as well. The package's own ``__init__`` does
-    not: it contains only the public names.
+    """The digests of a module's source and of all that it imports from this package, by name.
+    Imports in functions count, the package's ``__init__``, only the public names, does not.
     """
     found: dict[str, str] = {}
     waiting = [module]

@@ -52,11 +52,9 @@ def list_texts() -> dict[str, str]:
 
 
 def make_target(name: str, plugins: Mapping[str, str]) -> "Target":
-    """The target called ``name``.
-
-    The text after a colon, as in ``cpu:x86-64-v3``, is passed to its class. ``plugins`` maps
-    further names to ``module:Class``. Raises UsageError for an unknown name, or a plugin
-    that cannot be loaded.
+    """The target called ``name``; text after a colon, as in ``cpu:x86-64-v3``, goes to its class.
+    ``plugins`` maps further names to ``module:Class``. Raises UsageError for an unknown name, or a
+    plugin that cannot be loaded.
     """
     base, _, option = name.partition(":")
     known = {**BUILT_IN, **plugins}

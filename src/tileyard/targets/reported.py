@@ -1,6 +1,5 @@
-"""The resources that artifacts report: the part of a target's details that is shown.
-
-A target that knows its resources has these fields in its own details, beside any others.
+"""The resources that artifacts report: the part of a target's details that is shown. A target that
+knows them has these fields in its own details, beside any others.
 """
 
 import msgspec
@@ -21,11 +20,10 @@ def first_error(log: str) -> str:
 
 
 class Resources(Record):
-    """The resources of one device function, read from its cubin. Bytes are per block or per thread.
-
-    ``spilled_bytes`` are those that the compiler moved from registers to memory, per thread. ``threads``,
-    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over a multiprocessor's most) are
-    None if they depend on the call. ``mix`` counts instructions by kind, the largest first.
+    """One device function's resources, read from its cubin; bytes are per block or per thread.
+    ``spilled_bytes`` went from registers to memory, per thread. ``threads``,
+    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over a multiprocessor's most) are None
+    if the call decides. ``mix`` counts instructions by kind, the largest first.
     """
 
     symbol: str

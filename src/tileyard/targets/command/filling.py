@@ -11,9 +11,8 @@ Places = Mapping[str, Place]
 
 
 def fill(template: str, places: Places) -> str:
-    """The text with its places filled in. Raises BindError for a place without a value.
-
-    Several texts for one place are joined by spaces.
+    """The text with its places filled, several texts joined by spaces. Raises BindError for a place
+    without a value.
     """
     for _, name, _, _ in string.Formatter().parse(template):
         if name is not None and name not in places:

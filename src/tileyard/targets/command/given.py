@@ -1,6 +1,5 @@
-"""Selects the variables of Tileyard's own process that a step gets: declared ones and a few usual ones.
-
-The keys of a case contain everything that decides its result, so a step gets no unchecked variable.
+"""Selects the process's variables that a step gets: declared ones and a few usual ones. A case's
+keys contain all that decides its result, so a step gets no unchecked one.
 """
 
 import re
@@ -32,7 +31,7 @@ def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:
 
 
 def find_deciding(environ: Mapping[str, str], step: Step) -> dict[str, str]:
-    """The given variables whose values are part of keys; those that the step sets are in keys with its words."""
+    """The given variables whose values are part of keys; keys have the step's own with its words."""
     return {
         name: text
         for name, text in environ.items()

@@ -1,4 +1,4 @@
-"""Takes the files that a build tool makes in its own folder: as soon as Ninja has finished them, or at the end."""
+"""Takes files that a build tool makes in its own folder: when Ninja has finished them, or at the end."""
 
 import contextlib
 import os
@@ -36,9 +36,8 @@ class NinjaLog:
 
 
 class Products:
-    """The files of several builds below one folder, and the builds that were handed over so far.
-
-    ``wanted`` are the paths of each build. ``hand_over`` gets a build and a folder with copies of its files.
+    """The files of several builds below one folder, and the builds handed over so far. ``wanted``
+    are each build's paths; ``hand_over`` gets a build and a folder with copies of its files.
     """
 
     def __init__(
@@ -64,7 +63,9 @@ class Products:
             copy_file(source, into / path, source.stat().st_mode & 0o777)
 
     def hand_over(self, build: str) -> None:
-        """Hand a build over. Raises UsageError if it is not complete or cannot be kept, HomeError if there is no room."""
+        """Hand a build over. Raises UsageError if it is incomplete or cannot be kept, HomeError
+        without room.
+        """
         with scratch_folder(self._scratch) as folder:
             self.take(build, folder)
             self._tell(build, folder)
@@ -81,7 +82,7 @@ class Products:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Within the block, hand each build over as soon as Ninja has finished it. What fails can be handed over later."""
+        """Within the block, hand each build over once Ninja has finished it; failing ones can follow later."""
         log, ended = NinjaLog(self._cache), threading.Event()
         left = {build: paths for build, paths in self._wanted.items() if paths}
 

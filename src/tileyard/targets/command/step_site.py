@@ -1,7 +1,6 @@
-"""The site shared by all steps of a run: suite, toolchain and variables, passed to every process that runs steps.
-
-It is passed in one variable, so that stored records contain none of its paths: equal suites in two places
-have equal keys. A toolchain's variables are only for steps: our own processes must not load its libraries.
+"""The site shared by all steps of a run: suite, toolchain and variables, for processes that run steps. It is
+in one variable, so that stored records have none of its paths: equal suites anywhere have equal keys. A
+toolchain's variables are only for steps: our own processes must not load its libraries.
 """
 
 import os
@@ -16,9 +15,8 @@ VARIABLE = "TILEYARD_STEPS"
 
 
 class StepSite(Record):
-    """The folders of a suite and its toolchain, and the variables that the toolchain's programs need.
-
-    A folder is empty if there is none. ``tree`` is the digest of the toolchain, part of the keys of its steps' results.
+    """The folders of a suite and its toolchain, empty for none, and variables for the toolchain's
+    programs. ``tree`` is the toolchain's digest, part of the keys of its steps' results.
     """
 
     suite: str = ""

@@ -31,10 +31,10 @@ LOG_BYTES = 4 << 20
 
 
 class BuildCommand(Record):
-    """The text of such a kernel: the step, and the content of everything it reads, toolchain included.
-
-    ``targets`` are the needed parts of a shared build, whose files are the ``products`` in its cache, or all in its output.
-    ``argv`` is empty if nothing is built. ``uses`` identifies what the step uses outside its suite.
+    """The text of such a kernel: the step, and the content of everything it reads, toolchain
+    included. ``targets`` are a shared build's needed parts, whose files are the ``products`` in its
+    cache, or all in its output. ``argv`` is empty if nothing is built. ``uses`` identifies what the
+    step uses outside its suite.
     """
 
     argv: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def names_products(program: str) -> bool:
 
 
 def _read_log(path: Path) -> str:
-    """A build's output; if it is very long, its beginning and its end; empty if there was no room for it."""
+    """A build's output, the beginning and end of a very long one; empty if there was no room for it."""
     data = path.read_bytes() if path.is_file() else b""
     if len(data) > LOG_BYTES:
         half = LOG_BYTES // 2

@@ -19,10 +19,8 @@ RUNTIME_FILE = "runtime.so"
 
 
 class Fault(Record):
-    """A way in which a kernel itself can fail, and the number of the failing statement.
-
-    ``value`` is the expression, in the Program's words, whose value was wrong; empty if no single
-    value was.
+    """How a kernel itself can fail, and the failing statement's number. ``value`` is the wrong
+    expression in the Program's words, empty for none.
     """
 
     message: str
@@ -33,12 +31,11 @@ class Fault(Record):
 class Details(Record):
     """The target's own part of the manifest.
 
-    ``signature`` is the Program without its buffers and its body: parameters, dimensions and grid.
-    ``scratch_bytes`` are per thread and begin with ``tags`` numbers of 8 bytes;
-    ``shared_bytes`` are for all threads and begin with ``claims`` numbers of 4 bytes. These numbers are
-    0 when a grid begins. The kernel has ``grids`` grids, which run one after another. ``faults`` describes the
-    kernel's own failures, number 1 first. ``features`` are the CPU features that the binary may use, by the
-    kernel's names.
+    ``signature`` is the Program without its buffers and body. ``scratch_bytes`` are per thread and
+    begin with ``tags`` numbers of 8 bytes; ``shared_bytes`` are for all threads and begin with
+    ``claims`` numbers of 4 bytes, all 0 when a grid begins. The ``grids`` run one after another.
+    ``faults`` describes the kernel's own failures, number 1 first. ``features`` are the CPU
+    features that the binary may use, by the kernel's names.
     """
 
     signature: Program
@@ -54,9 +51,8 @@ class Details(Record):
 
 
 def read_details(text: str) -> Details:
-    """Details from a manifest, checked against this host.
-
-    Raises DamagedError if they are invalid, BindError if this host cannot run the kernel.
+    """Details from a manifest. Raises DamagedError if they are invalid, BindError if this host
+    cannot run the kernel.
     """
     try:
         details = decode_json(text, Details)

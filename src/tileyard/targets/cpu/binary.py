@@ -1,4 +1,4 @@
-"""Loads and runs a CPU artifact: the C runtime with its thread pools, the kernel's binary, and failures of launches."""
+"""Loads and runs CPU artifacts: the C runtime with its thread pools, kernels' binaries, launches' failures."""
 
 import ctypes
 import os
@@ -39,9 +39,8 @@ class Report(ctypes.Structure):
 
 
 class LineTable:
-    """The user's lines by the number of the statement, as text for people and as a table for C.
-
-    They belong to one kernel, not to its binary: kernels of several files may share a binary.
+    """The user's lines by statement number, as text for people and a table for C. They are one
+    kernel's, not its binary's, which kernels of several files may share.
     """
 
     def __init__(self, lines: Mapping[int, SourceLine]) -> None:
@@ -104,9 +103,8 @@ def load_runtime(path: str) -> ctypes.CDLL:
 
 
 class Binding:
-    """A kernel with its arguments' addresses and numbers, ready for the runtime. ``grids`` are numbers of blocks.
-
-    A launch writes to ``report``, which has the user's lines from ``lines``.
+    """A kernel with its arguments' addresses and numbers, ready for the runtime; ``grids`` are
+    numbers of blocks. A launch writes to ``report``, which has the user's lines from ``lines``.
     """
 
     def __init__(
@@ -179,9 +177,8 @@ class Pool:
 
 
 def find_pool(runtime: Path, cores: tuple[int, ...], *, is_pinned: bool) -> Pool:
-    """The process's pool on these cores, or on all that it may use if ``cores`` is empty.
-
-    Raises BindError for cores that the process may not use.
+    """The process's pool on these cores, or on all that it may use if empty. Raises BindError for
+    forbidden cores.
     """
     return _open_pool(str(runtime), cores or tuple(sorted(os.sched_getaffinity(0))), is_pinned)
 
@@ -230,7 +227,7 @@ class CpuBinary:
         return bound
 
     def numbers(self, dims: dict[str, int], scalars: Sequence[Value]) -> list[int]:
-        """The content of the kernel's ``scalars``: dimensions, then scalar parameters. May raise BindError."""
+        """The kernel's ``scalars``: dimensions, then scalar parameters. May raise BindError."""
         params = scalar_params(self.signature)
         if len(params) != len(scalars):
             raise BindError(

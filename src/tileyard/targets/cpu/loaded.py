@@ -1,6 +1,5 @@
-"""Launches a loaded CPU artifact, and offers it as a Python function on NumPy arrays or torch CPU tensors.
-
-torch itself is never imported: only torch's own tensors need it.
+"""Launches a loaded CPU artifact, and offers it as a function on NumPy arrays or torch CPU tensors.
+torch is never imported: only its own tensors need it.
 """
 
 import sys
@@ -26,9 +25,8 @@ from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """One array: ``address`` is that of its first element, valid while ``keep`` is alive.
-
-    ``keep`` is the caller's own array, or a contiguous copy of it if ``is_copy``.
+    """One array: ``address`` is its first element's, valid while ``keep`` is alive: the caller's
+    array, or a contiguous copy if it ``is_copy``.
     """
 
     address: int
@@ -129,11 +127,9 @@ def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401 (
 
 
 class CpuCallable:
-    """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
-
-    Takes NumPy arrays or torch CPU tensors, uses them in place if they are contiguous, and
-    writes ``out`` and ``inout`` tensors in place. Without the ``out`` tensors it allocates and
-    returns them: one, or a tuple, of the same kind as the arguments; otherwise it returns None.
+    """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors. Takes
+    NumPy arrays or torch CPU tensors, in place if contiguous, and writes ``out`` and ``inout`` ones in
+    place. Without the ``out`` tensors it returns them, one or a tuple, in the arguments' kind, else None.
 
     Raises BindError if an argument does not fit, KernelFault if the kernel itself fails.
     """
@@ -234,18 +230,13 @@ class CpuLoaded:
         return tensor_specs(self.binary.signature, self.binary.dims(shapes, scalars))
 
     def as_callable(self) -> Callable[..., object]:
-        """The kernel as a function on NumPy arrays or torch CPU tensors; see ``CpuCallable``.
-
-        It runs in the caller's process and leaves the caller's threads on their cores.
-        """
+        """The kernel as a ``CpuCallable``, in the caller's process, whose threads stay on their cores."""
         pool = find_pool(self._runtime, self._cores, is_pinned=False)
         return CpuCallable(self.binary, pool, self.lines)
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CpuLaunch":
-        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
-
-        Contiguous inputs are used in place; no input is changed. Raises BindError,
-        MemoryError.
+        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order. Contiguous
+        inputs are used in place, none is changed. Raises BindError, MemoryError.
         """
         return self.bind_into(arrays, scalars, allocate)
 

@@ -56,9 +56,8 @@ class Machine(Record):
 
 
 def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
-    """The machine that a compiler with these predefined macros generates code for.
-
-    The cache sizes are this host's if the code is for this host, otherwise modest ones.
+    """The machine for which a compiler with these macros generates code; caches are this host's if
+    native, else modest.
     """
     if "__AVX512F__" in macros:
         vector_bytes, registers = 64, 32
@@ -78,7 +77,7 @@ def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
 
 
 def _read_caches() -> dict[str, int]:
-    """Bytes of the first core's data caches, by level; empty if the Linux kernel does not report them."""
+    """Bytes of the first core's data caches, by level; empty if Linux does not report them."""
     sizes = {}
     for folder in sorted(_CACHES.glob("index*")):
         try:

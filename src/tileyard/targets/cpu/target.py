@@ -44,9 +44,8 @@ def header_text() -> str:
 
 
 class CpuTarget:
-    """Builds for this host's CPU, or for a level such as ``x86-64-v3``; see ``CpuOptions``.
-
-    ``cc`` is the command of a C compiler; empty for ``CC``, or one that is found.
+    """Builds for this host's CPU, or a level such as ``x86-64-v3``; see ``CpuOptions``. ``cc`` is a
+    C compiler's command; empty for ``CC``, or one that is found.
     """
 
     needs_tir = False
@@ -63,7 +62,7 @@ class CpuTarget:
         return open_toolchain(self._cc, self._options)
 
     def _add_runtime(self, folder: Path) -> None:
-        """Put ``runtime.so`` into a folder with its header: compiled once, it is the same in every artifact."""
+        """Put ``runtime.so``, the same in every artifact and compiled once, into a folder with its header."""
         if not self._runtime:
             (folder / _RUNTIME.name).write_bytes(_RUNTIME.read_bytes())
             compiled = self.toolchain.compile_runtime(folder, _RUNTIME.name, RUNTIME_FILE)
@@ -81,9 +80,8 @@ class CpuTarget:
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build each source below ``out/<i>``; a kernel's error fails only its own build.
-
-        Raises ToolMissingError, or UsageError for an unknown option.
+        """Build each source below ``out/<i>``; a kernel's error fails only its own build. Raises
+        ToolMissingError, or UsageError for an unknown option.
         """
         return [self._build(source, out / str(i), known) for i, source in enumerate(sources)]
 

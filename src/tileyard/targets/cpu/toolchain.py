@@ -1,7 +1,6 @@
-"""Finds the C compiler, asks for which machine it generates code, and runs it with the options of a build.
-
-Options follow the target's name, as in ``cpu:x86-64-v3`` or ``cpu:native,vectors=128``. The defaults
-are the fastest in benchmarks/cpu_kernels.py.
+"""Finds the C compiler, asks for which machine it generates code, and runs it with a build's
+options. They follow the target's name, as in ``cpu:x86-64-v3`` or ``cpu:native,vectors=128``; the
+defaults are the fastest in benchmarks/cpu_kernels.py.
 """
 
 import importlib.util
@@ -39,11 +38,9 @@ _CHOICES = {
 
 
 class CpuOptions(Record):
-    """``vectors`` is the widest vector in bits, 0 for the CPU's widest; ``unroll`` unrolls all loops.
-
-    ``debug`` keeps variables and lines of the C for a debugger, at the cost of speed.
-    ``shift`` is the number of bytes put before the code, which moves it relative to cache lines.
-    ``sanitize`` poisons tiles and reports reads of what nothing has written.
+    """``vectors`` is the widest vector in bits, 0 for the CPU's; ``unroll`` unrolls all loops; ``debug``
+    keeps variables and lines of the C, at the cost of speed; ``shift`` is bytes before the code, relative to
+    cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written.
     """
 
     level: str = "native"
@@ -134,9 +131,8 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """A C compiler that works here, its flags, and the machine it generates code for.
-
-    Compiling raises HomeError for a disk's error or a killed compiler, which say nothing about the source.
+    """A C compiler that works here, its flags, and the machine it generates code for. Compiling
+    raises HomeError for a disk's error or a killed compiler, which say nothing about the source.
     """
 
     command: tuple[str, ...]
@@ -175,9 +171,8 @@ class Toolchain:
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:
-    """The command of a C compiler: ``asked`` if given, otherwise cc, gcc, clang, or zig from PyPI.
-
-    Raises ToolMissingError.
+    """The command of a C compiler: ``asked``, else cc, gcc, clang, or zig from PyPI. Raises
+    ToolMissingError.
     """
     if asked:
         command = tuple(shlex.split(asked))
@@ -204,9 +199,8 @@ def find_program(name: str) -> str | None:
 
 
 def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
-    """The compiler that ``find_compiler`` returns, for this host (``native``) or a CPU level.
-
-    Raises ToolMissingError if it does not run or does not know the level.
+    """``find_compiler``'s, for this host (``native``) or a CPU level; ToolMissingError if it fails
+    or lacks the level.
     """
     command = find_compiler(asked)
     flags: tuple[str, ...] = (*FLAGS, *options.flags)

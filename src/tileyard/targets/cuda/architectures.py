@@ -1,4 +1,4 @@
-"""NVIDIA architectures: their names, the limits of their multiprocessors, and the devices that run their code."""
+"""NVIDIA architectures: names, limits of multiprocessors, and the devices that run their code."""
 
 import re
 from collections.abc import Iterable
@@ -12,10 +12,8 @@ FIRST_WITH = {"": 1, "a": 9, "f": 10}
 
 
 class Multiprocessor(Record):
-    """The limits of one multiprocessor: warps, blocks, and bytes of shared memory.
-
-    Numbers are those of NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
-    Capability"; each has 65,536 registers, given to warps by 256.
+    """One multiprocessor's limits: warps, blocks, bytes of shared memory; 65,536 registers go to warps by
+    256. Source: NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
 
     warps: int
@@ -45,10 +43,8 @@ _REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
 
 
 class Architecture(Record):
-    """The architecture that code is for: a compute capability, and whether for it alone.
-
-    ``suffix`` is ``a`` for code that runs on exactly this capability, ``f`` for its family, empty for
-    code that also runs on later minor versions.
+    """What code is for: a compute capability. ``suffix`` is ``a`` for exactly this one, ``f`` for
+    its family, empty for later minor versions, too.
     """
 
     major: int
@@ -102,7 +98,9 @@ def parse_architecture(name: str) -> Architecture:
 
 
 def list_architectures(capabilities: Iterable[int]) -> list[str]:
-    """The names of these compute capabilities (90 for 9.0), with those that have code of their own: ``sm_90``, ``sm_90a``."""
+    """The names of these compute capabilities (90 for 9.0), with those of special code: ``sm_90``,
+    ``sm_90a``.
+    """
     return [
         f"sm_{number}{suffix}"
         for number in sorted(capabilities)
@@ -114,9 +112,8 @@ def list_architectures(capabilities: Iterable[int]) -> list[str]:
 def find_occupancy(
     architecture: Architecture, threads: int, registers: int, shared_bytes: int
 ) -> float | None:
-    """The share of a multiprocessor's warps that blocks of this kind can fill, 0 if none fits.
-
-    ``registers`` are per thread, ``shared_bytes`` per block, without the system's part. None if the multiprocessors' limits are not known.
+    """The share of a multiprocessor's warps that such blocks can fill, 0 if none fits, None if limits are
+    unknown. ``registers`` are per thread, ``shared_bytes`` per block, without the system's part.
     """
     known = MULTIPROCESSORS.get((architecture.major, architecture.minor))
     if known is None or threads <= 0:

@@ -1,6 +1,5 @@
-"""Offers a kernel as a Python function on the caller's arrays on a GPU: torch's, or any with ``__cuda_array_interface__`` or DLPack.
-
-No framework is imported here: only a framework's own arrays need it.
+"""Offers a kernel as a function on arrays on a GPU: torch's, ``__cuda_array_interface__``'s or
+DLPack's. No framework is imported: only its own arrays need it.
 """
 
 import ctypes
@@ -57,9 +56,8 @@ def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401
 
 
 def read_array(value: object, name: str, dtype: str, ordinal: int, stream: int) -> Operand:
-    """An array as an operand; ``stream`` is the one that the kernel will be launched on.
-
-    Raises BindError if it does not fit the parameter ``name``.
+    """An array as an operand; BindError if it does not fit the parameter ``name``. The kernel will
+    be launched on ``stream``.
     """
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
@@ -114,7 +112,7 @@ _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object
 
 
 def _read_dlpack(value: Any, name: str, dtype: str, where: tuple[int, int]) -> Operand:  # noqa: ANN401
-    """Read an array through DLPack. A capsule that is not consumed frees its tensor itself, so it is kept with the array."""
+    """Read an array through DLPack. An unconsumed capsule frees its tensor, so it is kept with the array."""
     ordinal, stream = where
     kind, device = value.__dlpack_device__()
     if int(kind) not in _CUDA_DEVICES or int(device) != ordinal:
@@ -132,7 +130,6 @@ def _read_dlpack(value: Any, name: str, dtype: str, where: tuple[int, int]) -> O
 
 
 def _require_plain(strides: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
-    """Raise BindError unless elements are contiguous."""
     step = 1
     for stride, extent in zip(reversed(strides), reversed(shape), strict=True):
         if extent > 1 and stride != step:
@@ -148,10 +145,8 @@ MOST_KNOWN = 256
 
 
 class Ready:
-    """Everything about calls with some shapes and numbers that does not depend on addresses.
-
-    ``places`` are the positions of tensors among the arguments; ``missing`` are the tensors not among
-    them, ``missing_places`` their positions among all tensors.
+    """Everything about calls with some shapes and numbers but addresses. ``places`` are tensors'
+    positions among the arguments; ``missing`` tensors are at ``missing_places`` among all.
     """
 
     def __init__(
@@ -219,13 +214,12 @@ class CudaCallable:
     """Call it with the kernel's parameters in calling order, with or without its ``out`` tensors.
 
     Takes torch CUDA tensors, or any arrays with ``__cuda_array_interface__`` or DLPack, in place.
-    Launches without waiting, on torch's current stream if a tensor is torch's, otherwise on the stream of
-    the first array that names one, otherwise on the default stream. Without the ``out`` tensors it
-    allocates and returns them: one, or a tuple, of torch tensors if a tensor is torch's, otherwise of
-    ``DeviceArray``; with them it returns None.
+    Launches without waiting, on torch's current stream if a tensor is torch's, else on the first
+    that an array names, else on the default one. Without the ``out`` tensors it returns them, one
+    or a tuple, torch tensors if one is torch's, else ``DeviceArray``; with them None.
 
-    Raises BindError if an argument does not fit, KernelFault if it cannot be launched. Later failures on
-    the device are reported to the caller that waits for the stream.
+    Raises BindError if an argument does not fit, KernelFault if it cannot be launched. Whoever
+    waits for the stream gets the device's later failures.
     """
 
     def __init__(self, module: CudaModule) -> None:
@@ -281,7 +275,6 @@ class CudaCallable:
             self._thread.has_context = True
 
     def _call_slowly(self, arguments: tuple[object, ...]) -> object:
-        """Call with new shapes, or arrays of other frameworks."""
         taken = match_arguments(self._module.signature, arguments)
         torch = next(filter(None, map(torch_of, arguments)), None)
         self._gpu.activate()
@@ -367,7 +360,7 @@ class CudaCallable:
 
 
 class _Thread(local):
-    """The state of each thread: whether the context is its current one, and stays current."""
+    """Each thread's state: whether the context is its current one, and stays current."""
 
     has_context = False
 
@@ -414,7 +407,7 @@ def _key_of(kind: Any, arguments: tuple[Any, ...]) -> object:  # noqa: ANN401 (t
 
 
 def _find_torch_stream(torch: Any) -> Callable[[int], int]:  # noqa: ANN401
-    """A function for torch's current stream of a device, the one that returns a bare number if torch has it."""
+    """torch's current stream of a device, by the function that returns a bare number if torch has it."""
     raw = getattr(importlib.import_module("torch._C"), "_cuda_getCurrentRawStream", None)
     if raw is None:
         return lambda ordinal: int(torch.cuda.current_stream(ordinal).cuda_stream)

@@ -30,10 +30,8 @@ def find_nvdisasm() -> Path:
 
 
 def disassemble(cubin: Path, symbols: Sequence[str]) -> str:
-    """The code of these device functions, and of the functions that they call.
-
-    A cubin may contain further kernels that were compiled with these; they are left out.
-    Raises ToolMissingError, or DamagedError if nvdisasm cannot read it.
+    """The code of these device functions and their callees, without a cubin's other kernels. Raises
+    ToolMissingError, or DamagedError if nvdisasm cannot read it.
     """
     argv = [str(find_nvdisasm()), "--print-code", str(cubin)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LIMIT_S)

@@ -1,6 +1,5 @@
-"""Calls NVIDIA's driver through ``cuda-bindings``, with errors by name, and opens devices.
-
-The driver is loaded when a device is opened; describing an artifact does not need it.
+"""Calls NVIDIA's driver through ``cuda-bindings``, with errors by name, and opens devices, which
+loads it; describing an artifact does not.
 """
 
 import functools
@@ -60,10 +59,9 @@ class Driver:
         self.version: int = self.call("cuDriverGetVersion")
 
     def call(self, name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever the driver gives
-        """Call a function of the driver; returns what it gives besides its status: None, one value or a tuple.
-
-        Raises MemoryError if the device is out of memory, ContextLostError if a kernel has destroyed the
-        context, KernelFault for any other error, ToolMissingError if there is no such function.
+        """Call a driver's function; returns what it gives besides its status: None, one value or a
+        tuple. Raises MemoryError, ContextLostError if a kernel has destroyed the context,
+        KernelFault for other errors, ToolMissingError if there is no such function.
         """
         try:
             status, *values = getattr(self.api, name)(*arguments)

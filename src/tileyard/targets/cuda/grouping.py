@@ -1,11 +1,9 @@
 """Compiles several kernels in one compilation, so that headers are read only once.
 
-NVRTC's time for a source is one part for its headers, although these are precompiled, and one part for its
-code. A group pays the first part once. Each function's machine code is the same, byte for byte, as if
-its source were compiled alone, with one exception: a function that looks up an address in the
-table shared by all code of a cubin contains the position in that table. Such a source is compiled again,
-alone. If NVRTC refuses a group, the sources that it names are compiled alone, so that each has its own
-message; if it names none, the group is halved.
+Functions' machine code is, byte for byte, that of their sources alone, unless they contain a
+position in the table of addresses that all code of a cubin shares: such sources are compiled again,
+alone. If NVRTC refuses a group, sources that it names are compiled alone, for their own messages;
+if it names none, the group is halved.
 """
 
 import re
@@ -27,10 +25,8 @@ _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<symbol>[^']+)
 
 
 class Member(Record):
-    """A source without its leading headers.
-
-    ``name`` is used as its file name, and ``symbols`` are those of its functions. ``line`` is the line at
-    which the text begins in the whole source.
+    """A source without its leading headers, with ``name`` as file name and its functions'
+    ``symbols``. The text begins at ``line`` of the whole.
     """
 
     name: str
@@ -45,9 +41,8 @@ class Member(Record):
 
 
 class GroupSize:
-    """Finds the better group size: times one source alone, then a group.
-
-    ``fixed`` is the size that the user asked for, 0 to find one.
+    """Finds the better group size: times one source alone, then a group. ``fixed`` is the user's, 0
+    to find one.
     """
 
     def __init__(self, fixed: int = 0) -> None:
@@ -79,9 +74,8 @@ class GroupSize:
 def compile_in_groups(
     members: Sequence[Member], size: GroupSize, compile_one: Compile
 ) -> Sequence[Compiled]:
-    """Compile sources that begin with the same headers; one verdict for each, in order.
-
-    Raises MemoryError if NVRTC was refused memory.
+    """Compile sources with the same headers; one verdict each, in order. Raises MemoryError if
+    NVRTC was refused memory.
     """
     done: list[Compiled] = []
     while len(done) < len(members):
@@ -95,7 +89,7 @@ def compile_in_groups(
 
 
 def own_part(log: str, member: Member) -> str:
-    """The output of NVRTC and ptxas for one source of a group: warnings, errors, and resources of its functions."""
+    """NVRTC's and ptxas' output for one source of a group: warnings, errors, its functions' resources."""
     own: list[str] = []
     is_own = False
     for line in log.splitlines():
@@ -124,9 +118,8 @@ def _compile_together(members: Sequence[Member], compile_one: Compile) -> list[C
 
 
 def _compile_apart(members: Sequence[Member], log: str, compile_one: Compile) -> list[Compiled]:
-    """After a group was refused, compile those that the log names alone, and the others together.
-
-    A named source may be spoiled by one before it, so only a source compiled alone is blamed.
+    """Compile those that a refused group's log names alone, the others together. An earlier source
+    may spoil a named one, so only one compiled alone is blamed.
     """
     named = {found["file"] for found in _PLACE.finditer(log)}
     suspects = [member for member in members if member.name in named]

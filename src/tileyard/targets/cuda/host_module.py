@@ -1,8 +1,6 @@
-"""Reads how a kernel is launched from the host module that TileLang lowers it to.
-
-The host module checks and unpacks its arguments, makes TMA descriptors, and calls each device function
-with its arguments and its sizes. It is followed here once, from beginning to end, with symbols for values:
-a tensor is identified by its position, and a size by the signature's own dimensions.
+"""Reads how a kernel is launched from the host module that TileLang lowers it to. The module checks
+and unpacks arguments, makes TMA descriptors, and calls device functions. It is followed once with
+symbols for values: tensors by position, sizes by the signature's dimensions.
 """
 
 import contextlib
@@ -40,7 +38,7 @@ _WORKSPACE = "TVMBackendAllocWorkspace"
 
 
 class Place(Record):
-    """The meaning of a handle: an argument, a tensor's data, shape or strides, or a workspace; and its position."""
+    """What a handle means: an argument, a tensor's data, shape or strides, a workspace; and its position."""
 
     what: str
     index: int
@@ -99,10 +97,8 @@ _CONTROL = {"IfThenElse": "a condition", "For": "a loop", "While": "a loop"}
 
 
 def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # noqa: ANN401 (TVM's)
-    """The launch record of the kernel in these lowered modules.
-
-    ``signature`` has its parameters. Raises UnsupportedError, which names the reason, for a host module
-    that does more than launch.
+    """The kernel's launch record in these lowered modules; ``signature`` has its parameters.
+    UnsupportedError names why if the host does more.
     """
     functions = [function for _, function in host.functions.items()]
     if len(functions) != 1:
@@ -118,9 +114,8 @@ def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # 
 
 
 class _Reader:
-    """Follows one host function. Variables are compared by identity.
-
-    ``workspaces`` are sizes in bytes of the memory that the function allocates for itself.
+    """Follows one host function. Variables are compared by identity. ``workspaces`` are bytes that
+    it allocates for itself.
     """
 
     def __init__(self, signature: Program, device: Mapping[str, Any]) -> None:

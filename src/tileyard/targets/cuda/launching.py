@@ -1,7 +1,5 @@
-"""Prepares calls of a kernel: evaluates sizes, packs arguments, and configures launches once for given sizes.
-
-The driver encodes TMA descriptors into the memory from which launches take their arguments, because that has
-the alignment it requires.
+"""Prepares calls of a kernel: sizes, packed arguments, and launches, configured once per sizes. The
+driver encodes TMA descriptors into the launches' memory of arguments, which has the alignment.
 """
 
 import ctypes
@@ -59,10 +57,8 @@ _REPLACE = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER)
 
 
 class MapEncoder:
-    """One descriptor of a launch record for given sizes; ``place`` is its address.
-
-    The driver encodes it once. Later calls only replace its address, which takes a dozen arguments
-    fewer.
+    """One descriptor of a launch record for given sizes; ``place`` is its address. The driver
+    encodes it once; later calls replace only its address, with a dozen arguments fewer.
     """
 
     def __init__(
@@ -133,10 +129,8 @@ def _find(driver: Driver, name: str, kind: Any) -> Callable[..., int]:  # noqa: 
 
 
 class Packed:
-    """One place per argument, shared by all launches.
-
-    ``tensors`` and ``lent`` are pairs of a parameter or workspace and its word among ``words``;
-    ``tables`` are addresses of arrays with the address of each argument, one per launch.
+    """One place per argument, shared by all launches. ``tensors`` and ``lent`` pair a parameter or workspace
+    with its word among ``words``; ``tables`` are addresses of each launch's array of arguments' addresses.
     """
 
     def __init__(self, record: LaunchRecord, numbers: Mapping[str, Value]) -> None:
@@ -213,7 +207,7 @@ class CudaModule:
     """A cubin loaded on a device, with its launch record."""
 
     def __init__(self, gpu: Gpu, details: Details, cubin: bytes) -> None:
-        """Raises BindError if this device or its driver cannot run it, DamagedError if the cubin is not sound."""
+        """Raises BindError if this device or its driver cannot run it, DamagedError for an unsound cubin."""
         self.gpu = gpu
         self.record = details.launch
         self.precisions = details.precisions
@@ -277,10 +271,7 @@ class Function:
 
 
 class Plan:
-    """Every launch of a call for given sizes. Addresses are filled in per call.
-
-    Not thread-safe.
-    """
+    """Every launch of a call for given sizes; each call fills addresses in. Not thread-safe."""
 
     def __init__(self, module: CudaModule, numbers: Mapping[str, Value]) -> None:
         record = module.record

@@ -1,6 +1,5 @@
-"""Launches and times a CUDA artifact that is loaded on a device.
-
-Times are taken by events on the device, for consecutive launches, launches from a flushed cache, or a graph.
+"""Launches and times a CUDA artifact that is loaded on a device. Events on the device time
+consecutive launches, ones from a flushed cache, or a graph.
 """
 
 import functools
@@ -44,10 +43,8 @@ class CudaLoaded(CudaModule):
         return CudaCallable(self)
 
     def bind(self, arrays: Sequence[Array], scalars: Sequence[Value]) -> "CudaLaunch":
-        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order.
-
-        They are copied to the device, read-only ones only once. Raises BindError,
-        MemoryError.
+        """Bind ``arrays``, one for each ``in`` and ``inout`` tensor in calling order; they are
+        copied to the device, read-only ones once. Raises BindError, MemoryError.
         """
         return self.bind_into(arrays, scalars, np.empty)
 
@@ -129,7 +126,9 @@ class CudaLaunch:
         self.run()
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the device's own events."""
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the
+        device's events.
+        """
         # If each launch has its own events, few launches are enough for a sample.
         pairs = min(launches, MOST_COLD) if self._policy.flush_l2 else 1
         each = 1 if self._policy.flush_l2 else launches

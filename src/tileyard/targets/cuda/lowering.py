@@ -61,9 +61,8 @@ class LoweringError(Exception):
 
 
 def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A function from TVM's JSON, with layouts that TileLang can evaluate.
-
-    TileLang compares a layout's variables by identity, and JSON makes new ones. So each layout is rebuilt.
+    """A function from TVM's JSON. Layouts are rebuilt, since TileLang compares their variables by
+    identity and JSON makes new ones.
     """
     func = tvm.ir.load_json(tir)
 
@@ -155,7 +154,7 @@ def lower(elaborated: Elaborated, architecture: str) -> Lowered:
 
 
 def _require_known(options: Iterable[str]) -> None:
-    """Raises UsageError for pass options that TileLang does not have; TileLang's own error lists all options."""
+    """Raises UsageError for pass options that TileLang does not have; its own error lists all."""
     known = list(map(str, tvm.transform.PassContext.list_configs()))
     for option in options:
         if option not in known:
@@ -167,7 +166,7 @@ def _require_known(options: Iterable[str]) -> None:
 
 
 def _diagnose(error: Exception, tir: str, trace: str) -> Diagnostic:
-    """One line of an error that TileLang raised, with the user's line if the error has it, or if only one can be meant."""
+    """One line of TileLang's error, with the user's line if the error has it or only one can be meant."""
     message = str(error)
     found = _PLACE.search(message)
     where = SourceLine(file=found["file"], line=int(found["line"])) if found else None
@@ -183,7 +182,9 @@ def _diagnose(error: Exception, tir: str, trace: str) -> Diagnostic:
 
 
 def _find_place(tir: str, message: str, trace: str) -> SourceLine | None:
-    """The line of the statement that a message means: the first that uses both buffers, or the only one of its kind."""
+    """The line of the statement that a message means: the first using both buffers, or the only one
+    of its kind.
+    """
     named, kind = _BUFFERS.search(message), _KIND.search(message) or _OPERATION.search(trace)
     if named is None and kind is None:
         return None

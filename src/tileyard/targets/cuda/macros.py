@@ -1,10 +1,7 @@
-"""Caches how TileLang's front end rewrites TileLang's own functions.
-
-Passes lower a gemm by running TileLang's own functions through its front end: their source is parsed,
-rewritten, compiled and unparsed again for each gemm and for each copy of it in a pipeline. The result
-depends on the function's code and the names of its closure variables, unless an annotation had to be
-evaluated. So the result is cached by these, and only the last step is done each time: the new function
-gets the closure of the old one.
+"""Caches how TileLang's front end rewrites TileLang's own functions. Passes lower gemms by running
+such functions, which are parsed, rewritten, compiled and unparsed for each gemm and each pipelined
+copy. The result depends on the code and the closure's names, unless an annotation is evaluated;
+cached by these, only the last step is repeated: the new function gets the closure of the old one.
 """
 
 import threading
@@ -28,9 +25,8 @@ class _Rewriting(threading.local):
 
 
 def remember_macros() -> None:
-    """Make TileLang rewrite each of its own functions only once; users' functions are not affected.
-
-    Raises AttributeError if TileLang lacks the parts that this replaces.
+    """Make TileLang rewrite its own functions, not users', only once. Raises AttributeError if it
+    lacks the parts replaced.
     """
     compile_object = utils.get_compiled_object
     evaluate = rewriting.DSLMutator._try_eval  # noqa: SLF001 - TileLang has no public way

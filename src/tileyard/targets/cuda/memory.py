@@ -21,9 +21,8 @@ UPLOADS_SHARE = 4
 
 
 class Buffer:
-    """Memory of a device between two guards, freed once nothing refers to it.
-
-    ``address`` is that of its first byte; ``name`` is named in the error for a write outside it.
+    """A device's memory between two guards, freed once nothing refers to it. ``address`` is its
+    first byte's; errors for writes outside have ``name``.
     """
 
     def __init__(self, gpu: Gpu, bytes_: int, name: str) -> None:
@@ -76,9 +75,8 @@ class Buffer:
 
 
 class Memory:
-    """The memory that launches on one device share: uploaded arrays, and the buffer that flushes the L2 cache.
-
-    Only read-only arrays are kept, as long as they are alive.
+    """The memory that launches on one device share: uploaded arrays, and the buffer that flushes
+    the L2 cache. Only read-only arrays are kept, as long as they are alive.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -105,7 +103,9 @@ class Memory:
         self._uploads.clear()
 
     def require(self, own: int, arrays: Sequence[Array]) -> None:
-        """Raise MemoryError, in one line, if the device has less memory left than ``own`` bytes plus the arrays need."""
+        """Raise MemoryError, in one line, if the device has fewer bytes left than ``own`` and the
+        arrays need.
+        """
         self._forget_dead()
         wanted = own + sum(
             guarded(array.nbytes) for array in arrays if id(array) not in self._uploads
@@ -149,7 +149,6 @@ def set_bytes(driver: Driver, address: int, value: int, count: int, stream: obje
 
 
 def _free(driver: Driver, base: int) -> None:
-    """Free memory. If the context is lost, so is its memory."""
     try:
         driver.call("cuMemFree", base)
     except (TileyardError, MemoryError):

@@ -1,11 +1,9 @@
-"""Compiles CUDA source to cubins with NVRTC, without toolkit, driver or device; and to PTX, which cubins do not contain.
+"""Compiles CUDA source to cubins with NVRTC, and to PTX, without toolkit, driver or device.
 
-Precompiled headers are shared by all compile workers, from run to run: NVRTC reads the headers of TileLang's kernels
-in two to four seconds, and a kernel in half a second. It can save its memory as an image once it has
-read the headers, and load the image in another process with the same address layout: compile workers
-are started with the same layout. Processes with another layout have images of their own or, if their
-addresses are random, share none. NVRTC refuses an image that does not fit, and the process then does
-not use it again.
+Compile workers share precompiled headers from run to run: NVRTC reads those of TileLang in two to four
+seconds, a kernel in half a second. It can save its memory as an image once it has read them, for processes
+with the same address layout, as compile workers have. Others have their own images or, with random
+addresses, none. NVRTC refuses an image that does not fit; the process then does not use it again.
 """
 
 import contextlib
@@ -45,9 +43,8 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def find_layout(library: str, maps: Path = Path("/proc/self/maps")) -> str:
-    """The address of a loaded library, which identifies the address layout of a process.
-
-    Empty if addresses are random, or the library is not loaded.
+    """A loaded library's address, which identifies a process's address layout; empty if random, or
+    not loaded.
     """
     personality = ctypes.CDLL(None).personality(0xFFFFFFFF)
     if personality < 0 or not personality & _ADDR_NO_RANDOMIZE:
@@ -69,9 +66,8 @@ def find_image(caches: Path, headers: str, flags: Sequence[str]) -> Path:
 
 @contextlib.contextmanager
 def making(image: Path) -> Iterator[Path | None]:
-    """Hold the right to make an image; yields the path to write it to, None if another process has made it meanwhile.
-
-    The image is in its place once the block ends without an error. Its file time is that of its last use.
+    """Hold the right to make an image; yields its path, None if another process has made it meanwhile. It is
+    in its place once the block ends without error. Its file time is its last use's.
     """
     with locked_cache(image.parent):
         if image.exists():
@@ -149,10 +145,8 @@ def base_flags(architecture: str) -> tuple[str, ...]:
 
 
 class Nvrtc:
-    """Compiles sources for one architecture.
-
-    Images of precompiled headers are below ``caches``; ``identity`` names what they were made from. Making
-    an image, or waiting for another process that makes it, happens within ``aside``.
+    """Compiles sources for one architecture. Images of precompiled headers are below ``caches``,
+    ``identity`` names what they were made from; making them, or waiting for another's, is within ``aside``.
     """
 
     def __init__(
@@ -167,7 +161,6 @@ class Nvrtc:
 
     def compile(self, headers: str, body: str, flags: Sequence[str]) -> Compiled:
         """Compile one translation unit, which begins with ``headers``, preprocessor lines only.
-
         Raises NvrtcError if NVRTC refuses it, and MemoryError if NVRTC itself was refused memory.
         """
         headers = PREAMBLE + headers
@@ -214,7 +207,6 @@ def _compile(source: str, flags: Sequence[str]) -> Compiled:
 
 @contextmanager
 def _opened(source: str) -> Iterator[object]:
-    """Open a source as an NVRTC program. Raises NvrtcError."""
     program = _call("nvrtcCreateProgram", source.encode(), b"kernel.cu", 0, [], [])
     try:
         yield program
@@ -233,7 +225,7 @@ def _bindings() -> Any:  # noqa: ANN401 (an optional dependency)
 
 
 def _call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever NVRTC gives
-    """Call a function of NVRTC; returns what it gives besides its status: None, one value or a tuple. Raises NvrtcError."""
+    """Call NVRTC; returns what it gives besides its status: None, one value or a tuple. Raises NvrtcError."""
     status, *values = getattr(_bindings(), name)(*arguments)
     if int(status) != 0:
         raise NvrtcError(str(status))
@@ -255,10 +247,8 @@ def _read_bytes(program: object, what: str) -> bytes:
 
 
 def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
-    """The PTX of a source, compiled with the flags of its cubin.
-
-    Raises ToolMissingError, or UsageError if the NVRTC or the headers that are installed here
-    refuse the source.
+    """The PTX of a source, with its cubin's flags. Raises ToolMissingError, or UsageError if the
+    NVRTC or headers installed here refuse it.
     """
     nvrtc_version()  # loads the library, or raises the reason why it cannot
     nvrtc = _bindings()

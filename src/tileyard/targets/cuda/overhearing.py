@@ -16,11 +16,9 @@ _STREAMS = (1, 2)
 
 @contextlib.contextmanager
 def overhear() -> Iterator[list[str]]:
-    """Inside the block, capture what this process, C++ included, writes to its standard streams, as one text.
-
-    The list contains the text after the block, at most HEARD_BYTES of it. If both streams are appended
-    to one file, as in a worker, the text also stays there: it is the last output of a process that dies
-    within the block. Otherwise it goes nowhere else.
+    """Inside the block, capture what this process, C++ included, writes to its standard streams, as one
+    text: the list's, after the block, at most HEARD_BYTES. If both streams are appended to one file, as in a
+    worker, it also stays there for when the process dies within; else it goes nowhere.
     """
     said: list[str] = []
     if _is_logged():

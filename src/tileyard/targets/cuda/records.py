@@ -1,7 +1,6 @@
 """The details of a CUDA artifact: how it is launched, and the device resources that it takes.
-
-Expressions are the tile IR's, over the dimensions and scalar parameters of the signature, so that one
-artifact serves every shape that its kernel supports. Nothing here needs TileLang or CUDA.
+Expressions are the tile IR's, over the signature's dimensions and scalars: one artifact serves
+every shape. Nothing here needs TileLang or CUDA.
 """
 
 from typing import Literal
@@ -49,11 +48,9 @@ Argument = TensorParam | ScalarParam | MapParam | WorkspaceParam
 
 
 class TensorMap(Record):
-    """A TMA descriptor as ``cuTensorMapEncodeTiled`` takes it, the innermost dimension first.
-
-    ``param`` is the tensor's position in the signature. ``strides`` are bytes, for all dimensions but the
-    innermost. The enumerations hold the driver's own numbers. For ``im2col`` the box is given
-    by two corners, and by channels and pixels, as ``cuTensorMapEncodeIm2col`` takes them.
+    """A TMA descriptor as ``cuTensorMapEncodeTiled`` takes it, innermost dimension first, with the driver's
+    numbers. ``param`` is the tensor's position in the signature; ``strides`` are bytes, but the innermost's.
+    For ``im2col`` two corners, channels and pixels give the box, as for ``cuTensorMapEncodeIm2col``.
     """
 
     kind: Literal["tiled", "im2col"]
@@ -74,9 +71,8 @@ class TensorMap(Record):
 
 
 class KernelLaunch(Record):
-    """One launch of a device function: sizes in blocks, threads and bytes.
-
-    ``cluster`` is empty if blocks form no clusters.
+    """One launch of a device function, in blocks, threads and bytes; ``cluster`` is empty if blocks
+    form none.
     """
 
     symbol: str
@@ -90,10 +86,8 @@ class KernelLaunch(Record):
 
 
 class LaunchRecord(Record):
-    """Everything that happens between a call and its end, in order.
-
-    ``signature`` is a Program with the kernel's parameters, and no body. ``workspaces`` are sizes in
-    bytes of memory for one call.
+    """Everything that happens between a call and its end, in order. ``signature`` is a Program of
+    the parameters without a body, ``workspaces`` are bytes of memory for one call.
     """
 
     signature: Program
@@ -103,9 +97,8 @@ class LaunchRecord(Record):
 
 
 class Details(Record):
-    """The target's part of the manifest. ``compiler`` names the compilers of the binary.
-
-    ``cuda`` is the CUDA release whose driver, or a later one, loads the cubin. ``precisions`` are those of a launch.
+    """The target's part of the manifest. ``compiler`` names the binary's compilers, ``cuda`` the
+    oldest CUDA release whose driver loads the cubin. ``precisions`` are those of a launch.
     """
 
     arch: str

@@ -1,7 +1,6 @@
-"""Reads the device resources of an artifact's functions from cubin, launch record and compiler's log.
-
-A cubin is an ELF file. What NVIDIA's compilers record about a function is in ``.nv.info`` (for all) and
-``.nv.info.NAME`` as a row of attributes: format, number, and two bytes of value or of size.
+"""Reads the device resources of an artifact's functions from cubin, launch record and compiler's
+log. In a cubin, an ELF file, ``.nv.info`` (for all) and ``.nv.info.NAME`` are rows of attributes:
+format, number, two bytes of value or of size.
 """
 
 import io

@@ -1,12 +1,12 @@
-"""Reads machine code: counts a device function's instructions by kind, and finds code that depends on its cubin.
+"""Reads machine code: counts a function's instructions by kind, and finds code that depends on its cubin.
 
-From Volta on an instruction has 16 bytes, and its lowest 9 bits give its operation. NVIDIA documents the
-names and not the numbers: the table was learned from what nvdisasm prints of code for 8.0, 9.0a, 10.0a
-and 12.0a, and a test repeats the comparison.
+From Volta on an instruction has 16 bytes, its operation in the lowest 9 bits. NVIDIA documents names only:
+the table was learned from nvdisasm's output for 8.0, 9.0a, 10.0a and 12.0a, and a test repeats the
+comparison.
 
-Addresses of variables are in constant bank 4, and constants of whole modules in bank 3: one table each for
-all functions of a cubin, and an instruction that reads a table contains the position in it. The banks of
-parameters (0) and of a function's own constants (2) belong to each function.
+Addresses of variables are in constant bank 4, constants of whole modules in bank 3, tables of all functions
+of a cubin, whose readers contain positions in them. The banks of parameters (0) and own constants (2) are
+each function's.
 """
 
 import struct
@@ -102,10 +102,7 @@ _ADDS = 0x35
 
 
 def count_instructions(code: bytes, major: int) -> dict[str, int]:
-    """Number of instructions per kind, the most frequent kind first.
-
-    ``major`` is that of the compute capability that the code is for.
-    """
+    """Instructions per kind, the most frequent first; ``major`` is the code's compute capability's."""
     named = {number: kind for kind, numbers in KINDS.items() for number in numbers}
     if major >= 12:
         named[_ADDS] = "integer"
@@ -124,9 +121,8 @@ _SHARED_BANKS = frozenset({3, 4})
 
 
 def reads_tables(code: bytes) -> bool:
-    """Whether any instruction reads a bank that the functions of a cubin share.
-
-    May report an instruction of another kind that happens to have the same bits.
+    """Whether an instruction reads a bank that a cubin's functions share, or one of another kind
+    has the same bits.
     """
     return any(
         (word >> 9) & 7 in _CONSTANT_OPERAND and (word >> 54) & 31 in _SHARED_BANKS

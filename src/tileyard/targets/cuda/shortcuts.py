@@ -2,21 +2,19 @@
 
 There are three shortcuts: the refuter, a cache of rewritten macros, and a garbage collector that does not
 search the heap of imported libraries repeatedly. They are for one version of TileLang, and
-``TILEYARD_PLAIN_LOWERING=1`` turns all of them off.
+``TILEYARD_PLAIN_LOWERING=1`` turns all off.
 
-The refuter, ``refuter.c``, keeps claims from Z3 that Z3 would not prove. Z3 takes half of the time of TileLang's
-passes: TVM's prover asks it for every index whether a vector can be wider, and on a GEMM none of hundreds of such
-claims holds. For each claim Z3 searches until it has found a counterexample or spent its budget of steps.
-The refuter tries a few dozen examples first, and asks Z3 only if none of them refutes the claim.
+The refuter, ``refuter.c``, keeps claims from Z3 that it would not prove. Z3 takes half of the passes' time:
+TVM's prover asks for every index whether a vector can be wider, and on a GEMM none of hundreds of such
+claims holds, but Z3 searches until it finds a counterexample or has spent its budget of steps. The refuter
+tries a few dozen examples first.
 
-The generated code is the same. TVM uses only one fact of an answer: whether the claim was
-proved. A counterexample is checked on the same formulas that Z3 got, in exact integers, and
-anything that the refuter does not know makes an example invalid; so it never denies what Z3
-would prove. In one case a verdict could differ in theory: Z3 keeps state between questions to one solver, and a
-true claim that is asked later might be proved just within its budget with one history and not with the other.
+The generated code is the same, because TVM uses only whether a claim was proved, and a counterexample is
+checked on Z3's own formulas in exact integers; what the refuter does not know makes an example invalid. In
+theory a true claim might be proved just within its budget only with another history of questions, which Z3
+keeps.
 
-The refuter's symbol is found before Z3's own because a library that was opened globally precedes those that a
-later one was linked with. It is therefore opened before TileLang is imported, or not at all.
+The refuter's symbol precedes Z3's because it is in a library opened globally, before TileLang is imported.
 """
 
 import ctypes
@@ -53,12 +51,10 @@ class NoRefuterError(Exception):
 
 
 def load_refuter(caches: Path, cc: str) -> ctypes.CDLL:
-    """Compile the refuter, once for all processes, and load it, switched off; it stays loaded.
-
-    It may be switched on once TileLang is imported and it has found the Z3 that it knows. It counts
-    all claims, and those that it has refuted.
-    ``cc`` is the command of a C compiler, empty for one that is found. Raises NoRefuterError if
-    TileLang is already imported, there is no compiler, or Z3 is another version.
+    """Compile the refuter, once for all processes, and load it, switched off; it stays loaded. It
+    may be switched on once TileLang is imported and it has found its Z3; it counts claims, and
+    those refuted. ``cc`` is a C compiler's command, empty for one that is found. Raises
+    NoRefuterError if TileLang is imported already, there is no compiler, or Z3 is another version.
     """
     if "tilelang" in sys.modules:
         raise NoRefuterError("TileLang was imported before it")
@@ -83,7 +79,6 @@ def _check_z3() -> None:
 
 
 def _compile(caches: Path, cc: str) -> Path:
-    """The refuter as a library below ``caches``."""
     try:
         command = find_compiler(cc)
     except ToolMissingError as error:
@@ -117,9 +112,8 @@ log = logging.getLogger(__name__)
 
 
 def import_tilelang(caches: Path, environ: Mapping[str, str] = os.environ) -> ctypes.CDLL | None:
-    """Import TileLang's passes with every usable shortcut; returns the refuter if it is used.
-
-    Shortcuts that cannot be used are logged. They cannot be undone, so use a separate process.
+    """Import TileLang's passes with all usable shortcuts; returns the refuter if used. Failing ones
+    are logged. They cannot be undone, so use a separate process.
     """
     if environ.get(SWITCH, "") not in ("", "0"):
         _import()

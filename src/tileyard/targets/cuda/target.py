@@ -55,9 +55,8 @@ _TF32 = re.compile(r"tensorfloat32|tfloat32|tf32", re.IGNORECASE)
 
 
 class _Prepared(Record):
-    """A lowered kernel: ``headers`` of its source and the rest, in which functions have unique names.
-
-    ``log`` is the output so far, ``tilelang`` the kernel after our pipeline.
+    """A lowered kernel: ``headers`` and the rest of its source, where functions have unique names,
+    the ``log`` so far, and its ``tilelang`` after our pipeline.
     """
 
     headers: str
@@ -71,10 +70,9 @@ class _Prepared(Record):
 
 
 class CudaTarget:
-    """Builds for one architecture, such as ``sm_90a``. Only loading needs a driver.
-
-    ``caches`` is the directory below which precompiled headers are kept. ``group_size`` is the most
-    kernels per compilation, 0 to find the best number. Headers are precompiled within ``aside``.
+    """Builds for one architecture, such as ``sm_90a``; only loading needs a driver. Precompiled
+    headers are below ``caches``, and made within ``aside``. ``group_size`` is the most kernels per
+    compilation, 0 to find the best.
     """
 
     needs_tir = True
@@ -91,24 +89,22 @@ class CudaTarget:
         self.aside: Aside = nullcontext
 
     def warm_up(self) -> None:
-        """Import TileLang in a process that will build: it takes seconds, and is not needed to load artifacts."""
+        """Import TileLang in a process that will build: it takes seconds, and loading artifacts needs none."""
         from tileyard.targets.cuda.shortcuts import import_tilelang
 
         import_tilelang(self.caches)
 
     def fingerprint(self) -> str:
-        """A digest over TileLang, NVRTC, CUDA's headers and our own code.
-
-        Raises ToolMissingError, or UsageError for an architecture that this NVRTC does not know.
+        """A digest over TileLang, NVRTC, CUDA's headers and our own code. Raises ToolMissingError,
+        or UsageError for an architecture that this NVRTC does not know.
         """
         return self._identity
 
     def build(
         self, sources: Sequence[Source], out: Path, known: Binaries = NO_BINARIES
     ) -> Sequence[Build]:
-        """Build each source below ``out/<i>``; a kernel's error fails only its own build.
-
-        Raises ToolMissingError, or UsageError for an unknown option.
+        """Build each source below ``out/<i>``; a kernel's error fails only its own build. Raises
+        ToolMissingError, or UsageError for an unknown option.
         """
         prepared = [self._prepare(source) for source in sources]
         missing: dict[str, _Prepared] = {}
@@ -125,7 +121,7 @@ class CudaTarget:
         ]
 
     def load(self, artifact: Artifact, device: Device) -> Loaded:
-        """Load on a GPU with only the driver. Raises DamagedError, BindError, ToolMissingError, UsageError."""
+        """Load on a GPU by the driver alone. Raises DamagedError, BindError, ToolMissingError, UsageError."""
         try:
             details = decode_json(artifact.manifest.details, Details)
         except msgspec.DecodeError as error:
@@ -192,7 +188,7 @@ class CudaTarget:
         )
 
     def _find_excess(self, record: LaunchRecord) -> str:
-        """The reason why no device of the architecture would accept a launch, known before compiling; empty for none."""
+        """Why no device of the architecture would accept a launch, known before compiling; empty for none."""
         most = self.architecture.block_shared_bytes
         name = self.architecture.name
         for one in record.launches:

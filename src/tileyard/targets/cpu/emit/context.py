@@ -46,7 +46,7 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Writes ``head {``, what is written inside, and ``}``. A block that only contains a block is merged with it."""
+        """Writes ``head {``, what is written inside, and ``}``; merges a block that only contains a block."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1
         place = self.place()
@@ -58,7 +58,9 @@ class Writer:
     def either(
         self, tests: Collection[str], first: Callable[[], None], other: Callable[[], None]
     ) -> None:
-        """Write ``first`` for when all tests hold, and ``other`` for when one fails; without tests, ``first`` alone."""
+        """Write ``first`` for when all tests hold, ``other`` for when one fails; without tests
+        ``first`` alone.
+        """
         if not tests:
             first()
             return
@@ -150,20 +152,19 @@ Bound = tuple[Expr, Expr]
 
 @dataclass(kw_only=True, slots=True)
 class Context:
-    """The state of the generator.
+    """The generator's state.
 
-    ``assumed`` holds the bounds that an enclosing condition has established. ``functions`` are
-    the C functions that the kernel calls, by their text. ``known`` maps expressions that C
-    has already computed to their C names. ``statement`` is the number of the one that is being
-    written. ``large`` maps the arrays that are only written to the C variables that say that no cache holds them.
-    ``faults`` describes the kernel's own failures; fault number ``i`` is ``faults[i - 1]``. ``lazy`` maps the tiles whose clearing is left
-    to the next gemm to the C variables that say that they count as clear;
-    ``maybe_clear`` are those that may count as clear at this point. ``claims`` maps the tiles that
-    are kept between blocks to the C arrays of their slots' claims. ``arrays`` has everything in
-    global memory: parameters, workspaces, and views of them. ``outliving`` are the variables that are
-    declared outside the statements that bind them. ``repeats`` maps the tiles that are not filled
-    to a function from indices to the element read instead. If the build ``is_sanitized``, ``last_writes`` maps
-    tiles to the C variables that hold the number of the fault that names their last write.
+    ``assumed`` holds bounds that an enclosing condition has established. ``functions`` are the C functions
+    that the kernel calls, by their text. ``known`` maps expressions that C has computed to their C names.
+    ``statement`` is the current one's number. ``large`` maps arrays that are only written to the C variables
+    that say that no cache holds them. ``faults`` describes the kernel's own failures, fault number ``i`` in
+    ``faults[i - 1]``. ``lazy`` maps tiles whose clearing is left to the next gemm to the C variables that
+    say that they count as clear; ``maybe_clear`` are those that may do so here. ``claims`` maps tiles kept
+    between blocks to the C arrays of their slots' claims. ``arrays`` has all in global memory: parameters,
+    workspaces, and their views. ``outliving`` variables are declared outside the statements that bind them.
+    ``repeats`` maps unfilled tiles to a function from indices to the element read instead. If the build
+    ``is_sanitized``, ``last_writes`` maps tiles to the C variables with the number of the fault that names
+    their last write.
     """
 
     program: Program

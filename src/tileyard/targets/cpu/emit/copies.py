@@ -1,9 +1,8 @@
-"""Writes copies and fills in C: row by row if a box is inside its arrays, otherwise element by element.
+"""Writes copies and fills in C: row by row if a box is inside its arrays, otherwise element by
+element. Iteration follows the destination's layout. Elements outside a global source are 0.
 
-Iteration follows the destination's layout. Elements outside a global source are 0.
-
-Zero fills of tiles that a gemm accumulates into are left to the gemm, which then need not read. A C variable per
-such tile records that it counts as zero although its memory was not written.
+Zero fills of tiles that a gemm accumulates into are left to the gemm, which then need not read: a C
+variable per such tile records that it counts as zero although its memory was not written.
 """
 
 from dataclasses import dataclass
@@ -84,9 +83,8 @@ _PAGE = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
-    """The two regions of a copy.
-
-    ``pairs`` maps each dimension of ``dst`` that is longer than 1 to its counterpart in ``src``.
+    """The two regions of a copy. ``pairs`` maps each dimension of ``dst`` longer than 1 to its
+    counterpart in ``src``.
     """
 
     src: Region
@@ -150,7 +148,7 @@ class Boxes:
 
 
 def write_row(ctx: Context, buffer: str, function: str, *arguments: str) -> None:
-    """Write a call of ``function`` of tile.h, which fills a row of ``buffer``, past the caches if it is large."""
+    """Write a call of ``function`` of tile.h, which fills a row of ``buffer``, past the caches if large."""
     if buffer in ctx.large:
         function = "ty_write" if function == "memcpy" else function.replace("ty_row", "ty_write", 1)
         arguments = (*arguments, ctx.large[buffer])
@@ -182,9 +180,8 @@ def match_boxes(src: Region, dst: Region) -> Boxes:
 
 
 def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
-    """C tests that hold if all of ``region`` is inside its array; none for bounds that are certain.
-
-    A tile's region that may be outside is a fault, which is reported at once.
+    """C tests that hold if ``region`` is inside its array; none for certain bounds. A tile's region
+    that may be outside is a fault, reported at once.
     """
     first, last = ends(region)
     tests = {
@@ -229,9 +226,8 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
 
 
 def is_put(ctx: Context, boxes: Boxes) -> bool:
-    """Whether a copy goes past the caches: into a kept right operand that takes much of the L2 cache.
-
-    Gemms prefetch its panels long before they need them, so it need not stay in any cache.
+    """Whether a copy goes past the caches: into a kept right operand that takes much of L2, as
+    gemms prefetch it anyway.
     """
     buffer = boxes.dst.buffer
     kept, tile = ctx.plan.keeping.tiles.get(buffer), ctx.plan.tiles.get(buffer)
@@ -374,9 +370,8 @@ def _exposed(body: tuple[Stmt, ...]) -> set[str]:
 
 
 def settle(ctx: Context, stmt: Stmt) -> None:
-    """Before ``stmt``, really clear the tiles that it touches and that only count as clear.
-
-    Loops and branches leave this to the statements inside them.
+    """Before ``stmt``, clear the tiles that it touches and that only count as clear; loops and
+    branches leave it to their bodies.
     """
     if isinstance(stmt, If | While) or (isinstance(stmt, For) and not is_parallel(stmt)):
         return
@@ -427,7 +422,6 @@ def _is_zero(stmt: Fill) -> bool:
 
 
 def _clear(ctx: Context, stmt: Fill) -> None:
-    """Write a fill with zero, which is all zero bits in every type."""
     tile = ctx.packed(stmt.dst.buffer)
     size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     if tile is not None:

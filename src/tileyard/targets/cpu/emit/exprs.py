@@ -138,7 +138,7 @@ def store(ctx: Context, buffer: str, indices: tuple[Expr, ...], text: str) -> No
 
 
 def require_written(ctx: Context, buffer: str, address: str, count: str = "1") -> str:
-    """The C call that reports a read of tile elements that this block has not written; its value is their address."""
+    """The C call that reports a read of unwritten tile elements; its value is their address."""
     size = f"{count} * sizeof({ctx.element_type(buffer)})"
     site = ctx.fault(f"{buffer} is read where nothing has been written in this block")
     last = ctx.last_writes[ctx.storage(buffer)]
@@ -178,7 +178,6 @@ _WIDENED = frozenset({"add", "sub", "mul", "min", "max", "floordiv", "floormod"}
 
 
 def _never_wraps(ctx: Context, expr: Expr) -> bool:
-    """Whether no sum, difference or product in ``expr`` overflows its dtype."""
     if not isinstance(expr, Op) or expr.name not in _WIDENED:
         return True
     is_sure = expr.name not in ("add", "sub", "mul") or ctx.ranges.is_exact(expr)
@@ -186,7 +185,6 @@ def _never_wraps(ctx: Context, expr: Expr) -> bool:
 
 
 def _wide(ctx: Context, expr: Expr) -> C:
-    """``expr`` computed in 64 bits."""
     if isinstance(expr, Op) and expr.name in _WIDENED:
         left, right = (_wide(ctx, arg) for arg in expr.args)
         if expr.name in BINARY:

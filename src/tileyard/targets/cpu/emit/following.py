@@ -1,8 +1,6 @@
 """Uses what follows a pass: tiles that need not be written, tiles that need not be filled, rows to prefetch.
-
-A pass need not write a tile that nothing reads to memory. A tile that only repeats rows of an array
-is not filled: its readers read the array. Rows that the next block reads are prefetched while this one computes,
-because processors prefetch only within a page.
+A tile that nothing reads is not written to memory; of one that only repeats an array's rows the array is
+read. Rows of the next block are prefetched, because processors prefetch only within a page.
 """
 
 import math
@@ -90,9 +88,8 @@ def is_fresh(ctx: Context, tile: str) -> bool:
 
 
 def _begins_anew(ctx: Context, body: tuple[Stmt, ...], tile: str) -> bool:
-    """Whether no statement of a body reads what another body, or an earlier run of this one, wrote.
-
-    That is so if all of the tile is written first, and again after each nested body that touches it.
+    """Whether no statement of a body reads what another body, or an earlier run of this one, wrote:
+    all of the tile is written first, and again after each nested body that touches it.
     """
     is_written = False
     for stmt in body:
@@ -123,8 +120,7 @@ _MOST = 64 << 10
 
 
 def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...]], Expr] | None:
-    """The source of each element of the tile that the first statement of ``body`` fills; None if it must be filled.
-
+    """The source of each element of the tile that ``body`` first fills; None if it must be filled.
     It holds until a pass rewrites all of the tile, or up to the end of the kernel.
     """
     stmt = body[0]
@@ -155,9 +151,8 @@ def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...
 
 
 def _repeats(ctx: Context, stmt: Copy) -> bool:
-    """Whether a copy fills all of a tile with unchanged elements of an array, and nothing writes that array.
-
-    The source may also be a tile that is not filled either.
+    """Whether a copy fills a tile with unchanged elements of an array, or of a tile not filled
+    either, and nothing writes that array.
     """
     src, dst = stmt.src, stmt.dst
     written = buffer_effects(ctx.program.body).written
@@ -202,10 +197,8 @@ _MANY = 10
 
 @dataclass(kw_only=True, slots=True)
 class Row:
-    """Rows of an array that a nest reads; for the next value of ``turn`` it reads others.
-
-    ``source`` is their elements, ``bytes`` one row's size, ``done`` the number of bytes that are prefetched
-    already.
+    """Rows of an array that a nest reads, others for the next ``turn``. ``source`` is their
+    elements, ``bytes`` one row's size, ``done`` the bytes prefetched already.
     """
 
     nest: Nest
@@ -261,9 +254,8 @@ def _weight(found: Pass) -> int:
 
 
 def declare_ahead(ctx: Context, nest: Nest, rows: Sequence[Row], share: float) -> list[str]:
-    """Declare where a share of the rest of ``rows`` begins; returns the lines that prefetch it along ``nest``.
-
-    Adds the share to the rows' ``done``.
+    """Declare where a share of the rest of ``rows`` begins; returns the lines that prefetch it
+    along ``nest``. Adds the share to the rows' ``done``.
     """
     lines: list[str] = []
     for row in rows:

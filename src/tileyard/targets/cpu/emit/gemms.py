@@ -1,6 +1,5 @@
-"""Writes gemms in C: blocked for the caches, around a micro-kernel that multiplies a panel of rows by a panel of columns.
-
-Types and places that no micro-kernel handles get plain loops.
+"""Writes gemms in C: blocked for the caches, around a micro-kernel for a panel of rows by one of
+columns. Types and places that no micro-kernel handles get plain loops.
 """
 
 from collections.abc import Iterator
@@ -39,10 +38,9 @@ from tileyard.targets.cpu.emit.tiles import (
 
 
 def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
-    """A C function named ``@``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order.
-
-    It has ``rows`` x ``vectors`` accumulators, and prefetches what the next panel of rows needs. Its
-    ``depth`` is a multiple of a chunk, unless that of the blocks is not.
+    """A C function named ``@``: ``c = (is_clear ? 0 : c) + a @ b`` over ``depth`` steps, in order,
+    with ``rows`` x ``vectors`` accumulators; it prefetches for the next panel of rows. ``depth`` is
+    a multiple of a chunk, unless the blocks' is not.
     """
     shape = blocks.shape
     scalar, chunk = shape.scalar, shape.chunk
@@ -127,9 +125,8 @@ _MOST_LINES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Left:
-    """How the micro-kernel finds ``a``: element (i, k) of a panel is at ``i * row + k * depth``.
-
-    Panels that begin one row apart are ``down`` elements apart.
+    """How the micro-kernel finds ``a``: element (i, k) of a panel is at ``i * row + k * depth``,
+    and panels one row apart are ``down`` apart.
     """
 
     address: str
@@ -146,8 +143,7 @@ class Left:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Blocks:
     """The loops around the micro-kernel: ``depth`` steps of k by ``panels`` panels of rows.
-
-    ``distance`` is that between panels of ``b``, ``c_row`` the one between rows of ``c``.
+    ``distance`` is between panels of ``b``, ``c_row`` between rows of ``c``.
     """
 
     plan: GemmPlan

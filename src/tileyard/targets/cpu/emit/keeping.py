@@ -1,10 +1,9 @@
-"""Finds copies that need not be made: gemms can read the source in place, or another block has made the same copy.
+"""Finds copies that need not be made: gemms can read the source in place, or another block has made it.
 
-A tile is kept from block to block if it is only filled by one copy, from an array that is only read, and blocks
-exist that would copy the same. If memory has room for all contents, each has a slot of its own in
-the memory that all threads share: the first thread fills it. Otherwise each thread keeps those that it
-will need again soon, in slots that record which content they hold. Blocks run in groups of columns
-whose contents fit.
+A tile is kept from block to block if one copy alone fills it, from a read-only array, and other blocks copy
+the same. If all contents fit in memory, each has a slot of its own in the memory of all threads, filled by
+the first. Otherwise each thread keeps those that it will need again soon, in slots that record their
+content. Blocks run in groups of columns whose contents fit.
 """
 
 import math
@@ -48,7 +47,7 @@ from tileyard.targets.cpu.emit.tiles import Rows, Tile
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forwarding:
-    """The copies that are left out, by identity; the tiles that are left out with them, each with its source."""
+    """The copies left out, by identity; the tiles left out with them, each with its source."""
 
     copies: frozenset[int] = frozenset()
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -60,10 +59,8 @@ class Forwarding:
 
 
 def find_forwarded(program: Program) -> Forwarding:
-    """Copies of a whole tile into one of the same dtype that is only a left operand of gemms.
-
-    The gemms follow the copy in its body, or inside a statement that does, and until the last of them
-    nothing writes what was copied.
+    """Copies of a whole tile into one of the same dtype that is only a left operand of gemms, which follow
+    in its body or in a statement that does. Nothing writes the source until the last of them.
     """
     body = tuple(walk(program.body))
     if any(
@@ -113,7 +110,6 @@ def _is_whole_copy(stmt: Copy, tiles: dict[str, Buffer]) -> bool:
 
 
 def _uses(stmt: Stmt, buffer: str) -> int:
-    """Number of uses of ``buffer`` by ``stmt`` itself, nested bodies aside."""
     regions = [*read_regions(stmt), written_region(stmt)]
     count = sum(region is not None and region.buffer == buffer for region in regions)
     count += isinstance(stmt, Store | Atomic) and stmt.buffer == buffer
@@ -144,10 +140,8 @@ _ZERO = Const(0, "int64")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """One copy: the tile's content goes into slot ``slot`` of ``slots``.
-
-    Without ``content`` the slots are shared by all threads, each for one content. With ``content``, the
-    number of the content, each thread has its own slots, which hold several contents in turn.
+    """One copy: the tile's content goes into slot ``slot`` of ``slots``. Without ``content`` all threads
+    share the slots, one per content; with it, the content's number, each thread's own hold several in turn.
     """
 
     slots: int
@@ -233,10 +227,9 @@ def find_kept(program: Program, tiles: Sequence[Tile]) -> Keeping:
 
 
 def _keep_own(candidates: list[_Candidate], axes: list[Axis], left: int) -> Keeping:
-    """The copies that each thread keeps by itself in ``left`` bytes.
-
-    Blocks that follow each other along the first axis need the same content of some tiles. Of tiles that
-    change with it, as many columns are kept as fit, because the other axes return to them.
+    """The copies that each thread keeps by itself in ``left`` bytes. Successive blocks along the
+    first axis need the same content of some tiles; of others, as many columns are kept as fit,
+    because the other axes return to them.
     """
     first = axes[0]
     kept: dict[str, Kept] = {}
@@ -307,7 +300,7 @@ def _count(axis: Axis) -> int:
 
 
 def _number(digits: tuple[_Digit, ...], first: Expr, count: int) -> tuple[Expr, int]:
-    """The number formed by ``first``, a digit of ``count`` values, and ``digits``; and the number of its values."""
+    """The number that ``first``, a digit of ``count`` values, and ``digits`` form; and its number of values."""
     for digit in digits:
         if digit.count > 1 and first == _ZERO:
             first = digit.value

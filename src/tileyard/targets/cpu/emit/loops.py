@@ -1,6 +1,5 @@
-"""Analyzes parallel loops: bounds that hold throughout, independent stores, and accesses by rows.
-
-Divisions of a loop's variable by a small constant are removed by writing several elements at once.
+"""Analyzes parallel loops: bounds that hold throughout, independent stores, accesses by rows.
+Divisions of a variable by a small constant are removed by writing several elements at once.
 """
 
 from collections.abc import Callable
@@ -35,10 +34,8 @@ from tileyard.targets.cpu.emit.scalars import SATURATED, SCALARS
 
 
 def is_independent(ctx: Context, stmt: For) -> bool:
-    """Whether no iteration of an innermost parallel loop touches what another iteration writes.
-
-    Reported only if the indices show it: each buffer that is written is touched at one place
-    only, which this loop's variable alone moves.
+    """Whether no iteration of an innermost parallel loop touches what another writes, as far as indices
+    show: each written buffer is touched at one place only, which this loop's variable alone moves.
     """
     inner = tuple(walk(stmt.body))
     is_plain = all(isinstance(part, Store | Let | If) for part in inner)
@@ -85,7 +82,6 @@ def _steps(expr: Expr, var: Var, *, is_up: bool = False) -> bool:
 
 
 def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
-    """The bounds of array elements in a nest that are not certain."""
     found: list[tuple[Bound, bool, bool]] = []
     for stmt in walk((nest,)):
         if isinstance(stmt, For):
@@ -100,9 +96,8 @@ def _open_bounds(ctx: Context, nest: For) -> list[tuple[Bound, bool, bool]]:
 
 
 def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
-    """The test for each bound of array elements that a test before the nest can establish.
-
-    Also binds the ranges of the loops' variables.
+    """The test for each bound of array elements that a test before the nest can establish. Also
+    binds the ranges of the loops' variables.
     """
     bounds = _open_bounds(ctx, nest)
     loops = {stmt.var: stmt for stmt in walk((nest,)) if isinstance(stmt, For)}
@@ -194,7 +189,6 @@ def _divisor(expr: Expr) -> int:
 
 
 def _is_multiple(expr: Expr, factor: int) -> bool:
-    """Whether ``expr`` is certainly a multiple of ``factor``."""
     match expr:
         case Const():
             return int(expr.value) % factor == 0
@@ -221,7 +215,7 @@ def _without(expr: Expr, var: Var) -> Expr | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Elements that ``var`` counts, written ``count`` at once, from ``start`` in C; ``stem`` is the variable's name."""
+    """Elements that ``var`` counts, ``count`` at once from ``start`` in C; ``stem`` is the variable's name."""
 
     ctx: Context
     var: Var
@@ -245,9 +239,8 @@ class Together:
                 out.line(line(resolved))
 
     def _resolve(self, element: tuple[Var, int], bounds: set[Bound], expr: Expr) -> Expr | None:
-        """``expr`` without divisions of the variable; None if its parts must be resolved one by one.
-
-        ``bounds`` collects the bounds of indices without divisions, which hold because they held with them.
+        """``expr`` without divisions of the variable; None if its parts must be resolved one by
+        one. ``bounds`` collects those of indices without divisions, which held with them.
         """
         if expr in self.ctx.known:
             return expr
@@ -262,7 +255,7 @@ class Together:
         return None
 
     def _divide(self, element: tuple[Var, int], op: Op, divisor: int) -> Expr | None:
-        """A quotient or remainder for an element, which is its group's variable and its number in the group."""
+        """An element's quotient or remainder: its group's variable and its number in the group."""
         (group, rest), base = element, _without(op.args[0], self.var)
         if (
             base is None
@@ -346,9 +339,8 @@ def has_gain(ctx: Context, store: Store, stmt: For) -> bool:
 
 
 def plain_stores(stmt: For) -> list[Store] | None:
-    """The stores of the body with its bindings substituted; None if it contains anything else.
-
-    None also if no store uses a binding: it would be left out, and with it the faults of its value.
+    """The stores of the body with its bindings substituted; None for other statements, or if no
+    store uses a binding: its value's faults would be lost.
     """
     used = {part for one in stmt.body for expr in expressions(one) for part in walk_expr(expr)}
     bound: dict[Expr, Expr] = {}

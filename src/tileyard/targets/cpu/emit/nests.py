@@ -1,7 +1,6 @@
-"""Describes statements as nests of loops over rows, and combines adjacent ones into passes over their rows.
-
-Copies, parallel loops and reductions have one form here. A pass combines those over the same rows, of which none
-reads any other element of another's result than the one at the same place.
+"""Describes statements as nests of loops over rows, and combines adjacent ones into passes over
+their rows. Copies, parallel loops and reductions have one form. A pass combines those over the same
+rows, which read of others' results only the element at the same place.
 """
 
 import math
@@ -64,8 +63,7 @@ FOLDS = frozenset({"sum", "max", "min", "abssum", "absmax"})
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nest:
     """Loops over rows, ``along`` the last of their variables, and the steps for each element.
-
-    ``sizes`` are the extents of all loops; those of extent 1 have no variable.
+    ``sizes`` are all loops' extents; those of 1 have no variable.
     """
 
     sizes: tuple[int, ...]
@@ -152,7 +150,6 @@ def _from_loop(ctx: Context, stmt: For) -> Nest | None:
 
 
 def _converted(ctx: Context, store: Store) -> Store:
-    """The store with its value converted to the buffer's type."""
     dtype = ctx.dtype(store.buffer)
     value = store.value if store.value.dtype == dtype else Cast(store.value, dtype)
     return Store(store.buffer, store.indices, value)
@@ -254,7 +251,6 @@ def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
 
 
 def _has_gain(ctx: Context, found: Pass) -> bool:
-    """Whether a pass is faster than its statements one by one."""
     if len(found.statements) > 1:
         return True
     (stmt,) = found.statements
@@ -266,9 +262,8 @@ def _has_gain(ctx: Context, found: Pass) -> bool:
 
 
 def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[Step, ...] | None:
-    """The steps with elements of unfilled tiles replaced by their sources, except for tiles that are written.
-
-    None if a step may read past the end of such a tile: its source may be larger.
+    """The steps with unfilled, unwritten tiles' elements replaced by their sources; None if a step
+    may read past such a tile's end: its source may be larger.
     """
 
     def known(expr: Expr) -> Expr | None:
@@ -291,7 +286,6 @@ def _repeated(ctx: Context, steps: Iterable[Step], standing: set[str]) -> tuple[
 
 
 def _storages(ctx: Context, steps: tuple[Step, ...]) -> set[str]:
-    """The storage that steps touch."""
     return {ctx.storage(one.buffer) for step in steps for one in (step, *loads(step))}
 
 

@@ -83,9 +83,8 @@ def extent_of(region: Region, dimension: int) -> int:
 
 
 def pair_dimensions(src: Region, dst: Region, axis: int | None = None) -> dict[int, int] | None:
-    """Maps each dimension of ``dst`` longer than 1 to the one of ``src``, ``axis`` aside, of the same extent.
-
-    None if they do not match.
+    """Maps each dimension of ``dst`` longer than 1 to the one of ``src``, but ``axis``, of the same
+    extent; None for no match.
     """
     left, right = [i for i in long_dimensions(src) if i != axis], long_dimensions(dst)
     pairs = dict(zip(right, left, strict=False))
@@ -108,7 +107,7 @@ def long_dimensions(region: Region) -> list[int]:
 
 
 def moved(region: Region, by: Mapping[int, Expr]) -> tuple[Expr, ...]:
-    """The indices in its buffer of the element at offsets ``by``, by dimension, from a region's first element."""
+    """The indices in its buffer of the element at offsets ``by``, by dimension, from a region's first."""
     return tuple(add(start, by[d]) if d in by else start for d, start in enumerate(region.starts))
 
 

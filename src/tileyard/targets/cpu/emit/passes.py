@@ -1,6 +1,5 @@
-"""Writes passes over rows in C: four vectors at a time, then one at a time, then single elements.
-
-Values between the statements of a pass stay in registers.
+"""Writes passes over rows in C: four vectors at a time, then one, then single elements. Values
+between a pass's statements stay in registers.
 """
 
 from collections.abc import Sequence
@@ -33,9 +32,8 @@ from tileyard.targets.cpu.emit.vectors import (
 def emit_pass(
     ctx: Context, found: Pass, unwritten: frozenset[str], rows: Sequence[Row], share: float
 ) -> None:
-    """Write the statements of a pass whose tests hold here.
-
-    Nothing else reads the tiles ``unwritten``. The pass prefetches a share of ``rows``.
+    """Write the statements of a pass whose tests hold here. Nothing else reads the tiles
+    ``unwritten``; it prefetches a share of ``rows``.
     """
     for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()
@@ -154,7 +152,6 @@ class _Rows:
                 )
 
     def _first(self, step: Store | Load) -> str:
-        """The first element of a row in C."""
         with self._ctx.names.aliased(self._at.name, "0"):
             return place(self._ctx, step.buffer, step.indices)
 
@@ -237,6 +234,5 @@ class _Rows:
         return Load(step.buffer, step.indices, self._ctx.dtype(step.buffer))
 
     def _is_read(self, i: int, step: Store) -> bool:
-        """Whether a step after step ``i`` reads the element that it writes."""
         key = self._key(step)
         return any(key in walk_expr(later.value) for later in self._nest.steps[i + 1 :])

@@ -1,13 +1,9 @@
 """Writes atomic updates, prints and assertions, and roles that wait for each other in C.
 
-In memory that blocks share, updates are atomic CPU operations, unless one thread runs all blocks; a
-tile is one thread's own.
-
-A kernel prints lines, checks assertions and reports its failures. It does not contain lines of the user's files:
-it reports statements by number, and ``binary.py`` finds their lines.
-
-Roles are bodies that advance in turns, each a ``switch`` that is entered at its last wait.
-Bindings and loop counters, which must outlive a wait, are declared outside the ``switch``.
+Where blocks share memory, updates are atomic CPU operations, unless one thread runs all blocks; a
+tile is one thread's own. The kernel reports statements by number: ``binary.py`` has the user's
+lines. Roles advance in turns, each a ``switch`` entered at its last wait; bindings and loop
+counters must outlive it, so they are declared outside.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,5 @@
-"""Decides, before any C is written, how each gemm is computed and how each tile-local buffer is stored.
-
-Integers that only gemms read, and whose products are exact in floats, are stored as floats.
+"""Decides, before any C is written, how gemms are computed and tile-local buffers stored. Integers
+that only gemms read are stored as floats if their products are exact.
 """
 
 import math
@@ -65,11 +64,9 @@ _SMALL = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GemmPlan:
-    """One gemm of (m, k) by (k, n) that reads ``a``. ``shape`` is None for plain loops.
-
-    ``staged_a`` and ``staged_b`` are tiles that the operand is copied into first, None if the
-    micro-kernel reads the operand in place. ``staged_c`` is the tile of the product before it
-    is added to ``c``, None if it is added at once.
+    """One gemm of (m, k) by (k, n) that reads ``a``. ``shape`` is None for plain loops;
+    ``staged_a`` and ``staged_b`` are tiles that operands are copied into, None to read in place;
+    ``staged_c`` is the product's before it is added to ``c``, None to add at once.
     """
 
     m: int
@@ -84,10 +81,9 @@ class GemmPlan:
 
 @dataclass(kw_only=True, slots=True)
 class Plan:
-    """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's identity.
-
-    Shared memory begins with ``claims`` numbers, one per slot that all threads share, and the memory of a
-    thread with ``keeping.tags`` numbers, one per slot of its own; ``workspaces`` has the places of workspaces.
+    """All tiles by name, staging tiles (``@...``) included; all gemms by their statement's
+    identity. Shared memory begins with ``claims`` numbers, one per slot of all threads, a thread's
+    with ``keeping.tags``, one per own slot; ``workspaces`` has the workspaces' places.
     """
 
     tiles: dict[str, Tile] = field(default_factory=dict)
@@ -104,8 +100,7 @@ def make_plan(
     program: Program, machine: Machine, claims: int = 0, *, is_plain: bool = False
 ) -> Plan:
     """The plan for ``program``, with room for at least ``claims`` claims. Raises UnsupportedError.
-
-    If it ``is_plain``, each tile is in rows of a thread's memory, and every copy is made.
+    If it ``is_plain``, tiles are in rows of a thread's memory, and every copy is made.
     """
     return _Planner(program, machine, is_plain=is_plain).make(claims)
 
@@ -251,7 +246,7 @@ class _Planner:
         return k * largest[0] * largest[1] <= _WHOLE and c.bits >= _WORD
 
     def _result(self, stmt: Gemm, shape: Shape) -> Tile | None:
-        """The staging tile of the product, None for ``c`` itself: it must be of floats with room for whole vectors."""
+        """The staging tile of the product; None for ``c`` itself, of floats with room for whole vectors."""
         m, n, _ = self._sizes(stmt)
         c = stmt.c.buffer
         has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
@@ -261,7 +256,6 @@ class _Planner:
         return self._stage(f"product_{m}x{n}_{shape.scalar}", shape, (m, n), rows)
 
     def _stage(self, name: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
-        """A staging tile of one gemm."""
         dtype = "float64" if shape.scalar == "double" else "float32"
         return self._add(Tile(name=f"@{name}", dtype=dtype, shape=extents, layout=layout))
 

@@ -43,9 +43,8 @@ def generate(
     *,
     is_sanitized: bool = False,
 ) -> Generated:
-    """The C text of ``program``; ``lines`` are only used to locate what is not supported.
-
-    If it ``is_sanitized``, tiles begin poisoned, and reads of what nothing has written are faults. Raises UnsupportedError.
+    """The C text of ``program``; ``lines`` only locate what is not supported. Raises UnsupportedError. If it
+    ``is_sanitized``, tiles begin poisoned, and reads of what nothing has written are faults.
     """
     program = separate_views(program)
     grids = split_grids(program)

@@ -75,7 +75,6 @@ class _Reduction:
                 self._nest(self._kept, lambda: self._store(self._round(self._old())))
 
     def _nest(self, dimensions: list[int], body: Callable[[], None]) -> None:
-        """Write loops over ``dimensions`` around ``body``."""
         if not dimensions:
             body()
             return

@@ -1,8 +1,7 @@
-"""Writes innermost parallel loops a row at a time: narrow numbers are converted by the row, not one by one.
-
-Such a loop becomes several loops over a few hundred elements: rows of narrow arrays are read into
-floats, values are computed from them, and each step that rounds is one call for the whole row. A
-division of the loop's variable by a small constant is removed by writing that many elements at once.
+"""Writes innermost parallel loops a row at a time: narrow numbers are converted by the row, not
+singly. Such a loop becomes several over a few hundred elements: rows of narrow arrays are read into
+floats, and each rounding step is one call per row. A division of its variable by a small constant
+is removed by writing that many elements at once.
 """
 
 from tileyard.ir.nodes import Expr, For, Load, Op, Store
@@ -39,9 +38,8 @@ _LEAST = 16
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
-    """Write an innermost loop whose iterations are independent, if rows are faster.
-
-    Returns whether it has been written. The loop's variable must have its range.
+    """Write an innermost loop of independent iterations, if rows are faster; returns whether it
+    did. The variable must have its range.
     """
     stores, extent = plain_stores(stmt), find_number(stmt.extent)
     if (
@@ -174,7 +172,6 @@ class _Rows:
         self._ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
 
     def _address(self, store: Store | Load) -> str:
-        """The C address of the first element of the row."""
         with self._ctx.names.aliased(self._stmt.var.name, "at_"):
             return f"&{place(self._ctx, store.buffer, store.indices)}"
 

@@ -1,6 +1,5 @@
-"""Writes the checks of a sanitized build: each block finds its tiles poisoned, and reads only what it has written.
-
-Behind the tiles of a thread is their shadow: a byte for each of their bytes, which says whether the block has written it.
+"""Writes the checks of a sanitized build: blocks find tiles poisoned, and read only what they have written.
+Behind a thread's tiles is their shadow: for each byte one that says whether the block wrote it.
 """
 
 from collections.abc import Iterator
@@ -19,9 +18,8 @@ NAN, ODD, TRUE = "0xff", "0xa5", "0x01"
 
 
 def begin_block(ctx: Context, buffers: tuple[Buffer, ...]) -> None:
-    """Poison all tiles, and note that nothing is written; a tile's last write is its allocation until there is one.
-
-    The number of an allocation is -1 minus that of its buffer among the ``buffers`` of the whole Program.
+    """Poison all tiles, and note that nothing is written: a tile's last write is its allocation at
+    first. Its number is -1 minus that of its buffer among the whole Program's ``buffers``.
     """
     shadow = ctx.plan.scratch_bytes
     ctx.out.line(f"memset(scratch + {shadow}, 0, {shadow});")
@@ -50,7 +48,7 @@ def noting(ctx: Context, stmt: Copy | Fill | Gemm | Reduce) -> Iterator[None]:
 
 
 def _rows(ctx: Context, region: Region) -> Iterator[tuple[str, str]]:
-    """Write loops over the rows of a tile's region, and yield the address and the length of a row; none for an array."""
+    """Write loops over a tile region's rows, yielding each one's address and length; none for an array."""
     if region.buffer in ctx.arrays:
         return
     inside_tests(ctx, region)

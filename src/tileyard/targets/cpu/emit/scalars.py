@@ -1,7 +1,5 @@
-"""Represents scalar types in C: in arrays, tiles and variables; their literals, operators and conversions.
-
-Outside the user's arrays, narrow floats are stored as ``float``, always with a value of the narrow type:
-each computation rounds its result.
+"""Scalar types in C, in arrays, tiles and variables: literals, operators and conversions. Outside the user's
+arrays, narrow floats are ``float`` with a value of the narrow type: each computation rounds.
 """
 
 import math
@@ -18,10 +16,9 @@ from tileyard.ir.tiles import identity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CScalar:
-    """``memory`` is the C type in arrays, ``tile`` in tiles, ``value`` in variables.
-
-    ``suffix`` is that of tile.h's functions on values; ``narrow`` that of its rounding and
-    conversion functions, empty if memory holds values unconverted.
+    """``memory`` is the C type in arrays, ``tile`` in tiles, ``value`` in variables. ``suffix`` is
+    that of tile.h's functions on values, ``narrow`` that of its rounding and conversion, empty if
+    memory is unconverted.
     """
 
     memory: str
@@ -157,9 +154,8 @@ _WIDER = {
 
 
 def cast(text: str, source: str, target: str, widest: int = 64) -> str:
-    """A value converted from one dtype to another; ``text`` binds as tightly as a call.
-
-    ``widest`` is the most bits that an integer needs, without its sign.
+    """A value converted to another dtype; ``text`` binds as tightly as a call. ``widest`` is the
+    most bits that an integer needs, without its sign.
     """
     number, rounding = unrounded_cast(text, source, target, widest)
     return f"ty_round_{rounding}({number})" if rounding else number

@@ -14,10 +14,8 @@ from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """Elements along the last dimension of a region.
-
-    ``coordinates`` are those of the first, relative to the region; ``address`` is its address, and
-    ``step`` the distance in elements from one to the next.
+    """Elements along the last dimension of a region. ``coordinates`` are the first one's, relative to the
+    region, ``address`` its address; ``step`` is the distance in elements from one to the next.
     """
 
     coordinates: tuple[Expr, ...]
@@ -27,9 +25,8 @@ class Segment:
 
 
 def segments(ctx: Context, region: Region) -> Iterator[Segment]:
-    """Opens loops in C and yields the segment that their body handles; may do so several times.
-
-    A region of a buffer that is kept for gemms must be whole.
+    """Opens loops in C and yields the segment that their body handles, perhaps several times. A
+    region of a buffer kept for gemms must be whole.
     """
     tile = ctx.plan.tiles.get(region.buffer)
     if tile is None or isinstance(tile.layout, Rows):
@@ -180,9 +177,8 @@ def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) ->
 def _begin_panels(
     ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
 ) -> tuple[Expr, int]:
-    """The start of the first panel, and the number of elements from one panel to the next.
-
-    Zeroes the last panel if it is not full: its rest takes part in the multiplication.
+    """The start of the first panel, and the elements from one to the next. Zeroes the last one
+    unless it is full: its rest is multiplied, too.
     """
     columns, depth = tile.matrix if layout.transposed else tile.matrix[::-1]
     base = matrix_start(ctx, tile, region)

@@ -1,8 +1,6 @@
-"""Prepares Programs for code generation: separates several grids, and gives views memory of their own.
-
-Kernels for GPUs reuse the memory of a tile for something else, because they have little of it. Tiles
-of narrow floats are stored as floats here, so their memory cannot be read as bytes. That is not needed
-if every element is read as the type that it was written as.
+"""Prepares Programs for code generation: separates several grids, and gives views memory of their
+own. GPU kernels reuse tiles' memory. Tiles of narrow floats are stored as floats here and cannot be
+read as bytes, which is not needed if every element is read as the type that it was written as.
 """
 
 from collections import defaultdict
@@ -43,10 +41,8 @@ from tileyard.targets.cpu.emit.scalars import SCALARS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """One grid: ``program`` has its axes, its body and its tiles.
-
-    ``parts`` are the statements of the body with the pre-order number that the first of each part has
-    in the whole Program.
+    """One grid: ``program`` has its axes, body and tiles. ``parts`` are the body's statements with
+    the pre-order number that each part's first has in the whole Program.
     """
 
     program: Program
@@ -57,10 +53,8 @@ _Part = tuple[tuple[Stmt, ...], int]
 
 
 def split_grids(program: Program) -> tuple[Grid, ...]:
-    """The grids of ``program`` in their order; statements between them are a grid of one block.
-
-    A Program is not split if its grids share tiles, or need values that are computed from arrays before
-    them.
+    """The grids of ``program`` in order; statements between them are a grid of one block. It is not
+    split if grids share tiles, or need values computed from arrays before them.
     """
     whole = (Grid(program=program, parts=((program.body, 0),)),)
     if program.grid or not any(_is_grid(stmt) for stmt in program.body):
@@ -76,9 +70,8 @@ def _is_grid(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _collect(program: Program) -> list[tuple[tuple[Axis, ...], list[_Part]]]:
-    """The axes and the parts of all grids; empty if one grid needs values that another one computes.
-
-    Bindings that are the same in all blocks are repeated in each grid.
+    """The axes and parts of all grids, with bindings equal in all blocks in each; empty if a grid
+    needs another's values.
     """
     known = {*program.dims, *scalar_params(program)}
     bound: list[_Part] = []
@@ -133,7 +126,6 @@ def _make_grid(program: Program, axes: tuple[Axis, ...], parts: tuple[_Part, ...
 
 
 def _used_tiles(program: Program, body: tuple[Stmt, ...]) -> set[str]:
-    """The tiles whose memory ``body`` uses; views count as the tile that they view."""
     owners = {b.name: b.view_of or b.name for b in program.buffers if b.scope != "global"}
     return {owners[name] for name in touched(*body) if name in owners}
 
@@ -172,9 +164,8 @@ def separate_views(program: Program) -> Program:
 
 
 class _Flow:
-    """Follows a body and tracks the type as which the whole memory of ``group`` was written.
-
-    The state is that type, or empty if it is unknown.
+    """Follows a body and tracks the type as which the whole memory of ``group`` was written, empty
+    if unknown.
     """
 
     def __init__(self, group: list[Buffer]) -> None:
@@ -228,9 +219,8 @@ class _Flow:
 
 
 def _fills(stmt: Stmt, buffer: Buffer, loops: dict[Var, int]) -> bool:
-    """Whether a nest of loops stores every element, each at the indices given by the loops' variables.
-
-    ``loops`` are the variables of the loops around it, each with the extent that it certainly covers.
+    """Whether a nest of loops stores every element, each at the indices of the loops' variables.
+    ``loops`` are those around it, with the extent that each certainly covers.
     """
     match stmt:
         case For(body=(inner,), extent=Const(value=extent)) if is_zero(stmt.start):

@@ -106,8 +106,7 @@ class Statements:
 
     def _pass(self, body: tuple[Stmt, ...], number: int, read: list[Row]) -> int:
         """Write the statements that ``body`` begins with in one pass; returns their number.
-
-        ``read`` are the rows that have been read since the last pass.
+        ``read`` are the rows read since the last pass.
         """
         ctx = self._ctx
         if self._parallel or ctx.is_sanitized:
@@ -194,7 +193,7 @@ class Statements:
                     assert_never(stmt)
 
     def _comment(self, stmt: Stmt) -> None:
-        """Write the statement's text in the Program as a comment, with its number, which leads to its line."""
+        """Write the statement as a comment, with its number, which leads to its line."""
         ctx = self._ctx
         text = print_statement(ctx.program, stmt).strip().removesuffix(":")
         ctx.out.line(f"/* {ctx.statement}: {text} */")

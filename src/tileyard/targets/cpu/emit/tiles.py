@@ -1,7 +1,5 @@
-"""Lays out tile-local buffers in the memory of a thread, or in that of all threads.
-
-A buffer is stored in rows, unless it is only written by whole copies and fills and only read by
-gemms: then it is stored as the micro-kernel reads it.
+"""Lays out tile-local buffers in the memory of a thread, or in that of all threads: in rows, or as
+the micro-kernel reads them if only whole copies and fills write them and only gemms read them.
 """
 
 import math
@@ -37,18 +35,15 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """Number of contiguous elements of a row of ``a``: half a cache line.
-
-        With whole lines the rows of one step would all be in the same bank of the L1 cache.
+        """Contiguous elements of a row of ``a``: half a cache line, as with whole lines a step's
+        rows share an L1 bank.
         """
         return LINE // 2 // C_BYTES[self.scalar]
 
 
 def register_shape(machine: Machine, scalar: str, columns: int) -> Shape:
-    """The block that keeps the multipliers busy, for tiles with this many columns.
-
-    Each accumulator is a chain of dependent additions, so at least ten are needed; two
-    registers are left for a row of ``b`` and one element of ``a``.
+    """The block that keeps the multipliers busy, for tiles with this many columns. Accumulators are chains
+    of dependent additions, so at least ten are needed; two registers are left for ``b`` and ``a``.
     """
     lanes = machine.vector_bytes // C_BYTES[scalar]
     vectors = 1 if columns <= lanes else 2
@@ -86,9 +81,8 @@ class RowPanels:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnPanels:
-    """The right operand of a gemm: panels of ``columns``, each with one row after another.
-
-    With ``transposed`` the buffer is (n, k): its rows are the panels' columns.
+    """The right operand of a gemm: panels of ``columns``, each with one row after another. If
+    ``transposed``, the buffer is (n, k): its rows are the panels' columns.
     """
 
     columns: int
@@ -100,11 +94,9 @@ Layout = Rows | RowPanels | ColumnPanels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes.
-
-    ``is_shared``: it is in the memory of all threads, which has room for ``slots`` contents;
-    ``is_variable``: it is a small C array instead. ``view_of`` names the tile whose memory it
-    shares.
+    """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes. If it
+    ``is_shared``, it is in the memory of all threads, with ``slots`` contents; if it
+    ``is_variable``, a small C array. ``view_of`` names the tile whose memory it shares.
     """
 
     name: str
@@ -152,10 +144,8 @@ class Tile:
 
 
 def panel_elements(depth: int, columns: int, size: int) -> int:
-    """Number of elements from one panel of columns to the next.
-
-    One line more than its content if that is a multiple of 1 KiB: otherwise panels would compete
-    for the same cache sets.
+    """Elements from one panel of columns to the next: a line more if a multiple of 1 KiB, lest
+    panels compete for cache sets.
     """
     content = depth * columns
     return content + (LINE // size if content * size % 1024 == 0 else 0)

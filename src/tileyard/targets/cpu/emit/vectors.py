@@ -1,9 +1,7 @@
 """Writes values of whole vectors in C: expressions over contiguous elements, with conversions.
-
-Compilers vectorize most code by themselves; vectors of narrow numbers are written out here. What vectors do not
-do, such as integer arithmetic, is done by a loop over a few elements of memory, which compilers vectorize.
-Values that depend on four bits of an element, and on nothing else that changes along its row, come from a
-table of sixteen entries: it is computed before the row, and looked up by the vector.
+Compilers vectorize most code; vectors of narrow numbers are written out here, and a loop over a few
+elements of memory does the rest, such as integer arithmetic. Values that along a row depend only on
+four bits of an element come from a table of sixteen, computed before the row.
 """
 
 from collections.abc import Callable
@@ -31,9 +29,8 @@ _BYTES = {"int8": "i8", "uint8": "u8"}
 
 
 def vector(ctx: Context, expr: Expr, var: Var) -> str:
-    """The values of ``expr`` from ``var`` on, with the final rounding; empty if it is not simple.
-
-    Without ``var`` in it, this is one number for all elements.
+    """The values of ``expr`` from ``var`` on, or the one without it, with the final rounding; empty
+    if not simple.
     """
     text, rounding = unrounded_vector(ctx, expr, var)
     return f"ty_round_row_{rounding}({text})" if text and rounding else text
@@ -94,9 +91,8 @@ LENGTHS = {QUAD: "TY_QUAD", ONE: "TY_LANES"}
 
 
 def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
-    """Whether quads are laced: two vectors then become one of bfloat16 in order, without a permutation.
-
-    Rows of other floats then cost more, those of float16 most.
+    """Whether quads are laced: two vectors then become one of bfloat16 in order, without a
+    permutation, but rows of other floats, most of all float16, cost more.
     """
 
     def memory(name: str) -> str:
@@ -136,9 +132,8 @@ def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
 
 class Vectors:
     """Writes values of the elements of a nest's rows, in the number of vectors given by ``form``.
-
-    ``same`` has the C names of values that do not change along a row, ``spilled`` the memory of values that the
-    surrounding statements have in vectors. Quads are ``laced`` or in the usual order.
+    ``same`` has C names of values that do not change along a row, ``spilled`` the memory of those
+    that surrounding statements have in vectors. Quads are ``laced`` or in order.
     """
 
     def __init__(self, ctx: Context, nest: Nest, *, laced: bool) -> None:
