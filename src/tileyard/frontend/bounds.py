@@ -122,7 +122,8 @@ def _wrapped(parts: Sequence[Any], counted: Sequence[Any]) -> Iterator[str]:
             if is_written:
                 instead = f"to write nothing there, put it under `if {index} >= 0`; "
             yield (
-                f"{name} is accessed at {index}, which is certainly negative here: TileLang counts it from the end, as {end}; "
+                f"{name} is accessed at {index}, which is certainly negative here: "
+                f"TileLang counts it from the end, as {end}; "
                 f"{'' if is_plain else instead}if that is meant, write {end}"
             )
 

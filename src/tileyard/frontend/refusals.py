@@ -16,7 +16,10 @@ WORDS_LENGTH = 160
 CODE_LENGTH = 80
 """Most characters of the user's line that are quoted."""
 
-_SEES_NO_VALUE = "Python cannot decide on a value that is known only when the kernel runs: use T.if_then_else, T.min, T.max, &, |"
+_SEES_NO_VALUE = (
+    "Python cannot decide on a value that is known only when the kernel runs: use T.if_then_else, "
+    "T.min, T.max, &, |"
+)
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.DOTALL), sentence)
@@ -56,7 +59,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (
             r"no available layout found",
-            "no layout over the threads fits all tiles of a T.Parallel loop: index its fragments by the loop's own variables",
+            "no layout over the threads fits all tiles of a T.Parallel loop: "
+            "index its fragments by the loop's own variables",
         ),
         (
             r"it->second\.indices, indices\)\) is false: (\w+): ([^\n]+) and ([^\n]+)",

@@ -142,7 +142,10 @@ class LateRun(AsynchronousRun):
                 state = f"{barrier.name} expects {barrier.pending} bytes that never come"
                 self._report("bytes", barrier.name, state)
             for moment in barrier.missed:
-                state = f"the wait for {barrier.name} may come after the phase behind the one that it waits for, and miss it"
+                state = (
+                    f"the wait for {barrier.name} may come after the phase behind the one that it "
+                    "waits for, and miss it"
+                )
                 self._report("deadlock", barrier.name, state, moment, ("not held back", 0))
         for barrier in self._named.values():
             if barrier.arrived:
@@ -380,7 +383,10 @@ class LateRun(AsynchronousRun):
 
     def _count_arrivals(self, barrier: Barrier, count: int, moment: Moment) -> None:
         if barrier.arrived + count > barrier.expected:
-            state = f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this phase, and {count} more come"
+            state = (
+                f"{barrier.name} has {barrier.arrived} of {barrier.expected} arrivals in this "
+                f"phase, and {count} more come"
+            )
             if barrier.latest is not None:
                 self._report("deadlock", barrier.name, state, barrier.latest, ("crowded", 0))
                 return

@@ -279,7 +279,8 @@ class _Verifier:
         require(
             len(stmt.registers) in (0, len(stmt.bodies))
             and all(count in _REGISTERS for count in stmt.registers if count),
-            f"{len(stmt.bodies)} roles with {stmt.registers} registers: a multiple of 8 from 24 to 256 for each",
+            f"{len(stmt.bodies)} roles with {stmt.registers} registers: "
+            "a multiple of 8 from 24 to 256 for each",
         )
 
     def _branch(self, stmt: If | While, loops: tuple[LoopKind | str, ...]) -> None:

@@ -252,7 +252,8 @@ class _Inference:
             if span > uses.limits[least]:
                 self._note(
                     number,
-                    f"{buffer.name} could have a swizzle of {span} bytes here, and another use allows {uses.limits[least]}",
+                    f"{buffer.name} could have a swizzle of {span} bytes here, "
+                    f"and another use allows {uses.limits[least]}",
                     least,
                 )
 

@@ -47,7 +47,10 @@ def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) 
         return f"TMA knows rows and its own swizzles, and {dst.name} has another layout"
     is_one_row = all(extent == Const(1, extent.dtype) for extent in copy.src.extents[:-1])
     if is_one_row and find_divisor(copy.src.starts[-1], lets) * bits % aligned:
-        return f"TMA copies one row from a multiple of 16 bytes, and this one of {src.name} may begin elsewhere"
+        return (
+            "TMA copies one row from a multiple of 16 bytes, "
+            f"and this one of {src.name} may begin elsewhere"
+        )
     for extent in copy.src.extents:
         if not isinstance(extent, Const) or int(extent.value) > LIMITS.box:
             return f"a side of the box has more than {LIMITS.box} elements"

@@ -10,10 +10,15 @@ FindingKind = HazardKind | Literal["dependence reordered"]
 
 MEANINGS: dict[FindingKind, str] = {
     "read before arrival": "A tile is read before the asynchronous operation that fills it has arrived.",
-    "wait without group": "A tile is read behind a wait that does not cover its copy, because the copy is in no group.",
+    "wait without group": (
+        "A tile is read behind a wait that does not cover its copy, "
+        "because the copy is in no group."
+    ),
     "overwritten in flight": "A tile is written while an asynchronous operation to it is in flight.",
     "source changed in flight": "A tile is written while an asynchronous operation may still read it.",
-    "overwritten before release": "A tile is overwritten, and nothing orders that after the last read of its old content.",
+    "overwritten before release": (
+        "A tile is overwritten, and nothing orders that after the last read of its old content."
+    ),
     "race": "Two accesses to the same element, one of them a write, are not ordered.",
     "missing fence": "An asynchronous operation uses what another role wrote, without a proxy fence between.",
     "uninitialised": "A tile or an output is read where nothing has written.",
@@ -22,7 +27,9 @@ MEANINGS: dict[FindingKind, str] = {
     "deadlock": "All roles that are left wait for something that nobody will do.",
     "bytes": "A barrier expects more bytes than the copies that end at it bring.",
     "extra arrive": "More arrive at a barrier in one phase than it expects.",
-    "dependence reordered": "A pipeline runs statements in an order in which one does not see what another wrote.",
+    "dependence reordered": (
+        "A pipeline runs statements in an order in which one does not see what another wrote."
+    ),
 }
 """All kinds of findings, each with one sentence. The names are fixed: suppressions, JSON and SARIF use them."""
 

@@ -39,17 +39,40 @@ _ALONE = (
 )
 _CAUSES: dict[Cause, str] = {
     "": "",
-    "given barrier": "between branches of which one writes a tile that the other reads, TileLang puts a barrier of all threads: make them sides of one, if tx < ..: .. else: ..",
+    "given barrier": (
+        "between branches of which one writes a tile that the other reads, "
+        "TileLang puts a barrier of all threads: make them sides of one, if tx < ..: .. else: .."
+    ),
     "nobody arrives": "nothing arrives at {barrier}: T.barrier_arrive is missing",
-    "too few arrive": "{amount} more arrivals at {barrier} are missing or come too late, or it counts too many",
-    "overtaken": "{barrier} has ended {amount} phases before the first wait for it: an arrive is doubled, or a wait before the arrives is missing",
-    "first waits block": "each waits for what another one does behind its own wait: the first wait for a free tile takes parity 1",
-    "not held back": "nothing holds the arrives at {barrier} back until this wait is over: an arrive behind it, and a wait for that of the right parity before them",
+    "too few arrive": (
+        "{amount} more arrivals at {barrier} are missing or come too late, or it counts too many"
+    ),
+    "overtaken": (
+        "{barrier} has ended {amount} phases before the first wait for it: an arrive is doubled, "
+        "or a wait before the arrives is missing"
+    ),
+    "first waits block": (
+        "each waits for what another one does behind its own wait: "
+        "the first wait for a free tile takes parity 1"
+    ),
+    "not held back": (
+        "nothing holds the arrives at {barrier} back until this wait is over: an arrive behind it, "
+        "and a wait for that of the right parity before them"
+    ),
     "counts differ": "all that meet at {barrier} have to name the same number of threads",
-    "crowded": "more threads come to {barrier} than it counts: a barrier of another number, or all of them outside of conditions",
-    "arrives before bytes": "the phase before still waits for its bytes: the arrive is doubled, or a wait before it is missing or of the wrong parity",
+    "crowded": (
+        "more threads come to {barrier} than it counts: a barrier of another number, "
+        "or all of them outside of conditions"
+    ),
+    "arrives before bytes": (
+        "the phase before still waits for its bytes: the arrive is doubled, "
+        "or a wait before it is missing or of the wrong parity"
+    ),
     "count too small": "arrive_count has to be {amount} at least, or fewer threads arrive",
-    "nobody waits": "nobody waits for this arrive at {barrier}: it is one too many, or T.sync_threads is missing",
+    "nobody waits": (
+        "nobody waits for this arrive at {barrier}: it is one too many, "
+        "or T.sync_threads is missing"
+    ),
 }
 """The fix for a barrier that stops a block, by its cause."""
 
@@ -115,11 +138,20 @@ class Words:
             case "source changed in flight":
                 return f"{buffer} is written{when} while {other} may still read it"
             case "overwritten before release":
-                return f"{buffer} is overwritten{when}, and nothing orders that after {other}{_by(hazard)}, which reads it"
+                return (
+                    f"{buffer} is overwritten{when}, and nothing orders that after "
+                    f"{other}{_by(hazard)}, which reads it"
+                )
             case "race":
-                return f"{buffer} is accessed{when}, and nothing orders that after {other}{_by(hazard)}, which writes it"
+                return (
+                    f"{buffer} is accessed{when}, and nothing orders that after "
+                    f"{other}{_by(hazard)}, which writes it"
+                )
             case "missing fence":
-                return f"{buffer} is used asynchronously{when} after {other} wrote it, without a proxy fence between"
+                return (
+                    f"{buffer} is used asynchronously{when} after {other} wrote it, "
+                    "without a proxy fence between"
+                )
             case "uninitialised":
                 return f"{buffer} is read{when}, and nothing has written there"
             case "out of bounds" | "bytes" | "extra arrive" | "never written":
@@ -138,13 +170,22 @@ class Words:
             case "missing fence":
                 return "T.fence_proxy_async() is missing between the write and the arrive that follows it"
             case "uninitialised":
-                return "a copy, T.clear or clear_accum is missing, or the stage is wrong; a parameter with old content is no output"
+                return (
+                    "a copy, T.clear or clear_accum is missing, or the stage is wrong; "
+                    "a parameter with old content is no output"
+                )
             case "never written":
-                return "a store is missing, or its condition or index is wrong; or the reference gives too much"
+                return (
+                    "a store is missing, or its condition or index is wrong; "
+                    "or the reference gives too much"
+                )
             case "out of bounds":
                 return "the index or the number of versions is wrong"
             case "bytes":
-                return "T.tma_copy expects its own bytes: expect only those of other copies, and arrive only after the copies"
+                return (
+                    "T.tma_copy expects its own bytes: expect only those of other copies, "
+                    "and arrive only after the copies"
+                )
             case "extra arrive" | "deadlock" if hazard.cause:
                 return _CAUSES[hazard.cause].format(barrier=hazard.barrier, amount=hazard.amount)
             case "extra arrive":
@@ -152,11 +193,17 @@ class Words:
             case "deadlock":
                 return "an arrive is missing or comes too late, or a parity is wrong"
             case "race" | "overwritten before release" if other < 0:
-                return "blocks do not wait for each other: let each have elements of its own, or use atomic updates"
+                return (
+                    "blocks do not wait for each other: let each have elements of its own, "
+                    "or use atomic updates"
+                )
             case "race" if mine == other:
                 return _ALONE
             case "race" | "overwritten before release":
-                return "a barrier between the two is missing: an arrive behind the first, and a wait before the second"
+                return (
+                    "a barrier between the two is missing: an arrive behind the first, "
+                    "and a wait before the second"
+                )
             case _:
                 pass
         if not unit:
@@ -166,20 +213,28 @@ class Words:
         if not hazard.committed:
             return f"it is in no group: {_COMMITS[unit]} is missing before the wait"
         if left is not None and left.reads_only:
-            return f"the wait of {self._at(left.moment)} is over when the tile is read: {_WAITS[unit]}({left.count}, read=False)"
+            return (
+                f"the wait of {self._at(left.moment)} is over when the tile is read: "
+                f"{_WAITS[unit]}({left.count}, read=False)"
+            )
         if left is None or left.most is None:
             return f"no wait comes between: {_WAITS[unit]}({hazard.most}) is missing, or the stage is wrong"
         return (
-            f"the wait of {self._at(left.moment)} leaves {count_of(left.count, 'group')}: {_WAITS[unit]}({left.most}) would cover it, "
+            f"the wait of {self._at(left.moment)} leaves {count_of(left.count, 'group')}: "
+            f"{_WAITS[unit]}({left.most}) would cover it, "
             "or the stage is wrong"
         )
 
     def _fix_barrier(self, hazard: Hazard) -> str:
         left = hazard.left_by
         if left is None:
-            return f"no wait for {hazard.barrier} comes between: T.barrier_wait is missing, or the stage is wrong"
+            return (
+                f"no wait for {hazard.barrier} comes between: T.barrier_wait is missing, "
+                "or the stage is wrong"
+            )
         return (
-            f"the wait of {self._at(left.moment)} for {hazard.barrier} with parity {left.count} ends before: parity "
+            f"the wait of {self._at(left.moment)} for {hazard.barrier} with parity {left.count} "
+            "ends before: parity "
             f"{1 - left.count % 2} would wait longer, or the stage is wrong"
         )
 

@@ -153,6 +153,7 @@ def check_driver(driver: Driver, cuda: tuple[int, int]) -> None:
     have = (driver.version // 1000, driver.version % 1000 // 10)
     if have[0] < cuda[0]:
         raise BindError(
-            f"the artifact was compiled by CUDA {cuda[0]}.{cuda[1]}, and the driver knows CUDA {have[0]}.{have[1]}",
+            f"the artifact was compiled by CUDA {cuda[0]}.{cuda[1]}, "
+            f"and the driver knows CUDA {have[0]}.{have[1]}",
             "update the driver, or build with NVRTC of its version",
         )

@@ -256,7 +256,8 @@ class Function:
             want = size_of(argument)
             if int(size) != want:
                 raise DamagedError(
-                    f"parameter {number} of {launch.symbol} has {size} bytes in the cubin and {want} in its record"
+                    f"parameter {number} of {launch.symbol} has {size} bytes in the cubin and "
+                    f"{want} in its record"
                 )
 
     def allow_shared(self, bytes_: int) -> None:

@@ -118,7 +118,8 @@ class Memory:
         free = self.gpu.free_bytes()
         if wanted > free:
             raise MemoryError(
-                f"the kernel's arrays take {wanted / 2**20:.4g} MiB, {self.gpu.name} has {free / 2**20:.4g} MiB left"
+                f"the kernel's arrays take {wanted / 2**20:.4g} MiB, "
+                f"{self.gpu.name} has {free / 2**20:.4g} MiB left"
             )
 
     def flush_l2(self, stream: object) -> None:

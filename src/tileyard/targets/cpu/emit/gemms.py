@@ -93,7 +93,8 @@ def _fetches(blocks: "Blocks", rows: int) -> dict[int, list[str]]:
 def _step(blocks: "Blocks", rows: int, vectors: int, step: int) -> list[str]:
     shape, left = blocks.shape, blocks.left
     loads = [
-        f"const {shape.vector} b{v} = *(const {shape.vector} *)(b + {step * shape.columns + v * shape.lanes});"
+        f"const {shape.vector} b{v} = *(const {shape.vector} *)(b + "
+        f"{step * shape.columns + v * shape.lanes});"
         for v in range(vectors)
     ]
     lines = ["{ " + " ".join(loads)]
