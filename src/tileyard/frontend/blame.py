@@ -34,7 +34,7 @@ _SHY_MODULES = ("torch", "numpy")
 """Modules with functions that do not state their origin."""
 
 _NO_PYTHON = frozenset({".cc", ".cpp", ".h", ".pxi", ".pyx"})
-"""Suffixes of library sources whose frames appear in Python's tracebacks, with paths that only their authors have."""
+"""Suffixes of library sources with frames in tracebacks, whose paths only their authors have."""
 
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 _TILEYARD = Path(__file__).resolve().parents[1]
@@ -56,7 +56,7 @@ def own_name(value: object) -> tuple[str, str]:
         for name in names:
             if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
                 continue
-            # A library's class or function may be hidden by another object of its name; it still belongs to the library.
+            # A library's class or function is its own even if another object of its name hides it.
             if isinstance(value, (type, types.FunctionType)) or _look_up(module, name) is value:
                 return module, name
     return "", ""
@@ -167,7 +167,7 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
 
 
 def explain_error(error: BaseException) -> str:
-    """``file:line: what is wrong`` for TileLang's errors that don't say it in the user's terms; else empty."""
+    """``file:line: what is wrong`` for TileLang's errors that don't say it in a user's terms; or empty."""
     frames = _frames_of(error)
     if not any(is_compilers(frame.filename) for frame in frames):
         return ""

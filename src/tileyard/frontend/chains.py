@@ -191,7 +191,9 @@ def _require_known(
             try:
                 to_plain(value)
             except UsageError as error:
-                raise ChainError(f"config {number} of {name}: {key}: {error.message}", error.hint) from None  # fmt: skip
+                raise ChainError(
+                    f"config {number} of {name}: {key}: {error.message}", error.hint
+                ) from None
 
 
 def _leave_rejected(chain: Chain, where: Callable[..., object]) -> Chain:

@@ -18,7 +18,7 @@ Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
 PIPELINE = "pipeline"
-"""The key of a config, or of a side's options, that names a kernel's pipeline and is not a parameter of the kernel."""
+"""The key of a config, or of a side's options, for a kernel's pipeline: no parameter of the kernel."""
 
 _NAMES = ("__module__", "__qualname__", "__doc__")
 
@@ -137,13 +137,14 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
         space: The configs to search. A mapping from parameter to its possible values, which are
             multiplied out; or a list of configs, each a mapping from parameter to value; or a
             callable that receives the arguments by name and returns either. None: nothing to search.
-        where: Called by name; a config is used only if it returns a true value, and refused if it was given by hand.
+        where: Called by name; a config is used only if it returns a true value, and refused if it
+            was given by hand.
         shapes: Named sets of arguments; the first one is the default. A set may
             leave out arguments that have a default.
-        reference: Computes the expected outputs. Called with copies of the kernel's input tensors in parameter
-            order; further parameters get a value by name: an output tensor's name gets that output
-            as a writable array, an argument's name (``causal``) its value. Remaining parameters get
-            the outputs in order. It returns the outputs in parameter order (one, or a tuple or list)
+        reference: Computes the expected outputs. Called with copies of the kernel's input tensors in
+            parameter order; further parameters get a value by name: an output tensor's name gets that
+            output as a writable array, an argument's name (``causal``) its value. Remaining parameters
+            get the outputs in order. It returns the outputs in parameter order (one, or a tuple or list)
             or writes them in place and returns None. A tensor that is both input and output may be
             returned with the others or changed in place. The arrays are torch CPU tensors if the
             reference's code uses torch, else NumPy arrays (bfloat16 and float8 through ml_dtypes).
@@ -156,11 +157,13 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
             suit each dtype.
         flops: Called by name; number of floating-point operations of one launch, for GFLOP/s.
         tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right if
-            ``|got - want| <= atol * rms(want) + rtol * |want|``; a few huge elements do not count in the rms. None: by dtype.
+            ``|got - want| <= atol * rms(want) + rtol * |want|``; a few huge elements do not count in
+            the rms. None: by dtype.
         pass_configs: TileLang's compiler options for GPU targets, option name to value.
 
-    *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` selects the pipelines of passes
-    that are tried for a GPU: ``"tilelang"``, ``"tileyard"``, or one of Tileyard's by name.
+    *The pipeline.* Unless the function has a parameter ``pipeline``, that key of ``space`` selects the
+    pipelines of passes that are tried for a GPU: ``"tilelang"``, ``"tileyard"``, or one of Tileyard's
+    by name.
 
     Returns:
         A KernelDeclaration, callable like the function.

@@ -47,13 +47,13 @@ from tileyard.ir.walk import (
 _DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
 _MOST_PARTS = 50
-"""Largest number of parts of an expression that replaces a variable: code that hashes numbers doubles it at each step."""
+"""Most parts of an expression that replaces a variable: code that hashes doubles it at each step."""
 
 _Path = tuple[tuple[Stmt, int], ...]
 """The bodies around a statement, outermost first: pairs of a statement and the index of its body."""
 
 _Tests = tuple[tuple[Expr, ...], ...]
-"""When a value reaches no array: in each group at least one condition holds. A group is one way to an array."""
+"""When a value reaches no array: in each group, one way to an array, at least one condition holds."""
 
 
 class _Site(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.walk import convert
 
 
-def lower_element_call(scope: Scope, name: str, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401 (TVM's nodes are untyped)
+def lower_element_call(scope: Scope, name: str, call: Any) -> tuple[Stmt, ...] | None:  # noqa: ANN401
     """The statements for ``call`` of the operation ``name``, None for an operation of another kind."""
     rule = _ELEMENT_RULES.get(name)
     if name in _LOST:

@@ -431,4 +431,4 @@ _FUNCTIONS: dict[str, tuple[str, Make]] = {
     "tirx.ldexp": ("", _scaled),
     "tl.__ffs": ("", _first_one),
 }
-"""The lowering of each of TVM's intrinsics; one for floats only has the name with which it refuses other types."""
+"""The lowering of TVM's intrinsics; one for floats only has the name with which it refuses other types."""

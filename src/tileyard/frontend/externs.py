@@ -94,7 +94,7 @@ def _functions(text: str) -> dict[str, str]:
 
 Numbers = list[tuple[int, Expr]]
 Unpack = Callable[[Scope, Load, int], tuple[list[Stmt], Numbers]]
-"""Maps the first byte and the number of values to the preparatory statements, and the position and value of each."""
+"""From the first byte and the number of values to preparatory statements, and positions and values."""
 
 Place = Callable[[int], tuple[int, int]]
 _WORD = "uint32"

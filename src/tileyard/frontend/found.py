@@ -106,7 +106,7 @@ class Found:
             raise self.describe_refusal(arguments, config)
 
     def describe_refusal(self, arguments: Arguments, config: Arguments) -> RejectedError:
-        """The error for a config that ``where`` rejects, with the config, the arguments and the rule's line."""
+        """The error for a config that ``where`` rejects: the config, the arguments and the rule's line."""
         varied = {*config, *self.expand(arguments).names}
         named = _asked_by(self.recipe.where) or ()
         values = {**self.parameters.defaults, **arguments, **config}
@@ -336,7 +336,7 @@ def lower_config(
 def lower_for_check(
     found: Found, arguments: Arguments, config: Arguments, *, pipeline: str = ""
 ) -> "MadeKernel":
-    """As ``lower_config``, for a caller that runs the Program itself and so reports accesses outside tiles."""
+    """As ``lower_config``, for a caller that runs the Program and so reports accesses outside tiles."""
     elaboration = found.elaborate(arguments, config)
     made = _lower(found, elaboration, pipeline=pipeline)
     return _bind(found, elaboration, made, arguments)

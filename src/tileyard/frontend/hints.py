@@ -172,7 +172,7 @@ GROUP_CALLS = frozenset(
 """Calls that commit groups of asynchronous operations, and wait for them."""
 
 THREAD_SYNCS = frozenset({"tirx.tvm_storage_sync", "tl.fence_proxy_async"})
-"""Calls that order the actions of threads. Single threads run side by side, so that these calls change nothing between them."""
+"""Calls that order threads' actions, which change nothing as single threads run side by side."""
 
 AT_ONCE = frozenset({"debug", "print"})
 """TileLang's files whose macros use what they bind in the very next statement."""

@@ -69,7 +69,7 @@ class _Loader(Loader):
 TARGET_VARIABLE = "TILELANG_DEFAULT_TARGET"
 ASSUMED_TARGET = '{"kind":"cuda","arch":"sm_90a"}'
 CALLED_AT = " called at "
-"""Separator between a file of TileLang's own and the user's place that called into it, in the file name of a line."""
+"""In a line's file name, between a file of TileLang's own and the user's place that called into it."""
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ class Parameter:
         return plain
 
     def restore(self, value: Value) -> object:
-        """The value that the user's function receives for a plain value. Raises UsageError for a wrong type."""
+        """The value that the user's function gets for a plain value. Raises UsageError for a wrong type."""
         known = (type(value), value)
         if known in self._originals:
             return self._originals[known]

@@ -249,7 +249,7 @@ def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
 
 
 def _restore_line(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
-    """Restore the line of a loop, of a block that a pipeline puts around one, and of a buffer's only store."""
+    """Restore the line of a loop, a block that a pipeline puts around one, or a buffer's only store."""
     if type(stmt).__name__ == "BufferStore":
         spans = list(lines.stores.get(str(stmt.buffer.name), {}).values())
         if tl_ir.get_stmt_span(stmt) is None and len(spans) == 1:

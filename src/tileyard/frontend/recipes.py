@@ -40,7 +40,7 @@ def kinds_of(annotation: object) -> frozenset[type]:
 Style = Literal["tileyard", "jit", "autotune"]
 
 UNASKED = {"rtol": 1e-2, "atol": 1e-2, "max_mismatched_ratio": 0.01, "warmup": 25, "rep": 100}
-"""TileLang's defaults, which count as not set by the user. Those of ``timeout`` differ from place to place."""
+"""TileLang's defaults, which count as not set by the user; ``timeout`` has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ def _supply_all(make: Callable[[object], object], params: Sequence[object]) -> l
 
 
 def read_tolerance(profile: Any) -> Tolerance | None:  # noqa: ANN401 - as above
-    """The requested tolerance in TileLang's meaning: by element, with a share of elements that may be wrong."""
+    """The requested tolerance as TileLang means it: by element, with a share that may be wrong."""
     names = ("rtol", "atol", "max_mismatched_ratio")
     if all(getattr(profile, name) == UNASKED[name] for name in names):
         return None

@@ -73,7 +73,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 """Patterns of texts that TileLang 0.1.15 and its TVM raise, with what they say in a user's terms."""
 
 _RAW = re.compile(
-    r"Check failed|ICHECK|Internal|StructuralEqual|Mismatched type|is false\b|\bTVM\b|and / or / not|shape check failed"
+    r"Check failed|ICHECK|Internal|StructuralEqual|Mismatched type|is false\b|\bTVM\b"
+    r"|and / or / not|shape check failed"
     r"|Layout infer|::|->|^\s*$|in T\.Parallel loop:\s*$"
 )
 """Signs of a text that is about the compiler's own code."""

@@ -1,4 +1,4 @@
-"""Reads the sizes and numbers that a call brings from the source of a kernel and its callees; runs nothing."""
+"""Reads a call's sizes and numbers from the source of a kernel and its callees; runs nothing."""
 
 import ast
 import contextlib

@@ -465,7 +465,7 @@ def split_stack(message: str) -> tuple[str, SourceLine | None]:
 
 
 def find_call(after: SourceLine, words: Sequence[str]) -> SourceLine | None:
-    """The next line below ``after`` that calls a function of the first word's name, else of the next word's."""
+    """The next line below ``after`` that calls a function named by the first word, else by the next."""
     lines = linecache.getlines(after.file)[after.line :][:_REACH]
     for word in words:
         for number, text in enumerate(lines, after.line + 1):

@@ -41,7 +41,7 @@ _WAITS: dict[str, Unit] = {
 }
 
 
-def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt:  # noqa: ANN401 (TVM's nodes are untyped)
+def allocate_barriers(scope: Scope, tir: Any, arrivals: Sequence[int]) -> Stmt:  # noqa: ANN401
     """Declare a row of barriers; returns the statement that initializes them."""
     scope.require(
         bool(arrivals), f"barrier {tir.name}", "without a known number of arrivals is not covered"
@@ -68,7 +68,7 @@ def lower_synchronization(
     threads: int,
     everyone: int,
 ) -> tuple[Stmt, ...] | None:
-    """The statements for ``call`` by ``threads`` of a block of ``everyone``; None for another kind of call."""
+    """The statements for ``call`` by ``threads`` of a block of ``everyone``; None for other calls."""
     name = call_name(call)
     match name:
         case "tl.mbarrier_wait_parity":

@@ -121,7 +121,7 @@ def _cover(array: Region, tile: Region) -> Region:
 
 
 def _as_large(array: Region, other: Region) -> Region:
-    """A box of an array with the extents of the copy's ``other`` side; unchanged if dimensions do not match."""
+    """A box of an array with the extents of the copy's ``other`` side; unchanged if dimensions differ."""
     extents = without_ones(other.extents)
     places = [i for i, extent in enumerate(array.extents) if without_ones((extent,))]
     if len(places) != len(extents):

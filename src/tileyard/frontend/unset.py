@@ -9,7 +9,7 @@ from tileyard.frontend.scope import key_of
 from tileyard.frontend.tir_queries import bodies_of, heads_of, is_load, nodes_of
 
 _Begin = Literal["written", "maybe", "read"]
-"""What happens to a variable first: it is written; it may be written, and is not read before that; it may be read before that."""
+"""A variable is written first; or it may be written, and is not read before; or may be read before."""
 _Begins = dict[object, _Begin]
 """For each variable that a part of a kernel uses, by the identity of its memory."""
 

@@ -173,7 +173,7 @@ class History:
         return {*_present(self.writers), *self._members(self.readers)}
 
     def renamed(self, names: Marks) -> tuple[bytes, bytes, list[list[int]]]:
-        """The marks with all events renamed; readers by position among the sets of readers, which come last."""
+        """The marks with all events renamed; readers by position among the sets of readers, the last part."""
         sets = {
             one: sorted(int(names[each]) for each in self._sets[one])
             for one in _present(self.readers)

@@ -20,7 +20,7 @@ NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 _PERIOD = 4093
 """The length after which the signs of huge floats repeat: prime, so that they follow no tile."""
 TENSOR_FLOAT = "tfloat32"
-"""Floats of which only the sign, the exponent and 10 bits of the significand count; stored in float32 arrays."""
+"""Floats of which only sign, exponent and 10 bits of significand count; in float32 arrays."""
 
 Kind = Literal["bool", "int", "uint", "float"]
 

@@ -103,7 +103,7 @@ _OF_ARRAYS: dict[str, Meaning] = {
     "round": _wide(np.rint),
     "trunc": _wide(np.trunc),
 }
-"""Functions that NumPy computes for arrays as for scalars. It rounds powers differently, so they are not included."""
+"""Functions that NumPy computes for arrays as for scalars, which it doesn't for powers."""
 
 
 def reinterpret(values: Array, dtype: str) -> Array:

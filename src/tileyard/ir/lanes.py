@@ -34,8 +34,8 @@ from tileyard.ir.tiles import Memory
 Literals = dict[int, tuple[Const, np.generic]]
 Tick = Callable[[], None]
 Refusal = Literal["statement", "bounds", "layout", "fault", "conflict", "order"]
-"""Why a nest has to run lane by lane: an unknown statement, a loop that lanes begin differently, an array with
-gaps, a fault, elements of several lanes, or atomic updates whose order matters."""
+"""Why a nest has to run lane by lane: an unknown statement, a loop that lanes begin differently,
+an array with gaps, a fault, elements of several lanes, or atomic updates whose order matters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -265,7 +265,7 @@ class _LaneRun:
     def _elements(
         self, buffer: str, indices: tuple[Expr, ...], frame: Frame
     ) -> tuple[Any, Array | None]:
-        """The positions of elements, and which are inside the buffer, None if all; at least one is an array."""
+        """The positions of elements, and which are inside the buffer, None if all; some are arrays."""
         place: Any = np.int64(0)
         inside: Any = np.True_
         for index, size in zip(indices, self._memory.array(buffer).shape, strict=True):

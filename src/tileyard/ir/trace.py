@@ -33,7 +33,7 @@ from tileyard.ir.tiles import Array
 LENGTH = 200
 """Number of steps kept."""
 _RECENT = 6
-"""Number of recent steps in which an access equal to one of them is not a new step: elements are accessed one by one."""
+"""An access equal to one of this many recent steps is no new one: elements are accessed one by one."""
 _STAGES = 8
 """Largest first dimension of a tile whose first index is part of its name."""
 _ENDS: dict[Unit, str] = {

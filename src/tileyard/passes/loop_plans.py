@@ -141,7 +141,7 @@ def write_role_plan(
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
-    """A loop's statements: Lets around its guards, the guards' conditions, the loads' Lets, loads, the rest."""
+    """A loop's parts: Lets around its guards, the guards' conditions, the loads' Lets, loads, the rest."""
 
     lets: tuple[Stmt, ...]
     conds: tuple[Expr, ...]

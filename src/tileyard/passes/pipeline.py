@@ -34,8 +34,9 @@ PIPELINES: dict[str, tuple[Pass, ...]] = {
         InferSharedLayouts("sm_90a"),
     ),
 }
-"""Pipelines by name. Versions come before loops are written out, so that the copies of statements already have them. Loops that are not split
-into roles are written out before that, and are then part of the consumer. Layouts come last: they are chosen for the final statements.
+"""Pipelines by name. Versions come before loops are written out, so that copies of statements have them.
+Loops that are not split into roles are written out first, and are then part of the consumer. Layouts
+come last: they are chosen for the final statements.
 """
 
 PASSES: dict[str, type[Pass]] = {

@@ -56,7 +56,7 @@ def read_pipeline(text: str, file: str, architecture: str = "sm_80") -> tuple[Pa
 
 def _make(kind: type[Pass], entry: dict[str, object], known: dict[str, object], where: str) -> Pass:
     types = get_type_hints(kind)
-    fields = [f for f in dataclasses.fields(kind) if f.name != "name"]  # type: ignore[arg-type]  # passes are dataclasses
+    fields = [f for f in dataclasses.fields(kind) if f.name != "name"]  # type: ignore[arg-type]
     names = [field.name for field in fields]
     options = {key: value for key, value in entry.items() if key != "name"}
     unknown = [key for key in options if key not in names]

@@ -105,7 +105,7 @@ class _Finder:
         return ""
 
     def _why_not_source(self, plan: LoopPlan, load: Copy) -> str:
-        """Why ``load`` cannot run ahead: the kernel writes its source before the loop is over; empty if not."""
+        """Why ``load`` cannot run ahead: the kernel writes its source before the loop ends; empty if not."""
         owners = self._storage.owners
         source = owners[load.src.buffer]
         for stmt in walk(self._storage.program.body):
@@ -115,7 +115,7 @@ class _Finder:
         return ""
 
     def _why_not_tile(self, tile: str) -> str:
-        """Why a producer cannot fill a tile when the block begins: others use it before; empty if none does."""
+        """Why a producer cannot fill a tile as the block begins: others use it before; empty if none."""
         loops = [plan.loop for plan in self._plans.values() if tile in plan.tiles]
         inside = {id(stmt) for loop in loops for stmt in walk((loop,))}
         for stmt in walk(self._storage.program.body):

@@ -156,7 +156,7 @@ def read_groups(
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the roles, of ``threads`` threads. ``registers`` count iterations, for loops counted together."""
+    """One of the roles, of ``threads`` threads; ``registers`` count iterations of loops counted together."""
 
     groups: tuple[Group, ...]
     registers: Mapping[frozenset[str], str]

@@ -15,7 +15,7 @@ from tileyard.passes.storage import Storage
 
 @dataclass(frozen=True)
 class _Item:
-    """A statement, or a Let whose value changes in the loop: its stage and place, what it reads and writes."""
+    """A statement, or a Let whose value changes in the loop: stage, place, what it reads and writes."""
 
     stmt: Stmt
     stage: int
@@ -23,7 +23,7 @@ class _Item:
     effects: Effects
 
     def lag_to(self, later: "_Item") -> int:
-        """How many iterations may have done this one when ``later`` is done for the first, its own included."""
+        """How many iterations, its own included, may have done this when ``later`` is done for the first."""
         return later.stage - self.stage + (later.place > self.place)
 
 

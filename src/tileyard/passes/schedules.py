@@ -40,7 +40,7 @@ class Waiting(Record):
 
 
 def find_waiting(loop: For) -> Waiting:
-    """How a planned loop's pipeline waits: as late as a tile's first use allows, unused ones until the end."""
+    """How a planned loop's pipeline waits: as late as tiles' first uses allow, or until the end."""
     rows = [row for row in scheduled(loop) if not isinstance(row.stmt, WaitGroup)]
     firsts, lags, stages = list[int](), list[int](), list[int]()
     for row in rows:

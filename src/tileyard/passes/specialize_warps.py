@@ -41,7 +41,8 @@ from tileyard.passes.storage import Storage
 
 WARPGROUP = 128
 REGISTERS = {1: (24, 240), 2: (24, 240), 3: (24, 160)}
-"""Registers per thread of each role, by the number of the consumer's warpgroups: at most 64,512 for all. Source: PTX ISA, "setmaxnreg"."""
+"""Registers per thread of each role, by the consumer's warpgroups: at most 64,512 for all.
+Source: PTX ISA, "setmaxnreg"."""
 
 
 @dataclass(frozen=True)

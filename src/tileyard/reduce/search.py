@@ -32,9 +32,9 @@ CUTS: tuple[Callable[[Program], Search], ...] = (
     drop_pairs,
     simplify_expressions,
 )
-"""The cuts in order. Sizes come first, because a small kernel runs fast. Expressions come last, because few are left by then."""
+"""The cuts in order: sizes first, as a small kernel runs fast; expressions last, as few are left."""
 UNRUN_CUTS = (*CUTS[1:], CUTS[0])
-"""The order for candidates that are not run: then the number of statements determines how long each of them takes."""
+"""The order for candidates that are not run: then the number of statements decides the time."""
 
 
 def count_statements(program: Program) -> int:

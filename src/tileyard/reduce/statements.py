@@ -161,7 +161,7 @@ def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _filled(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
-    """A fill of the only buffer that a statement writes; nothing if others wait for it or read its variable."""
+    """A fill of the only buffer that a statement writes; none if others wait for it or read its variable."""
     inside = list(walk((stmt,)))
     if any(isinstance(one, Synchronization | Roles | Issue) for one in inside):
         return

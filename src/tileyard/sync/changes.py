@@ -55,7 +55,7 @@ def form_of(program: Program, numbers: Mapping[str, int]) -> Form | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """``change`` is the left side's minus the right side's, None if unknown; ``scope`` binds its variables."""
+    """``change`` is the left side's less the right side's, None if unknown; ``scope`` binds variables."""
 
     expr: Op
     change: int | None

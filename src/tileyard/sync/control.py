@@ -118,7 +118,7 @@ class Control:
 
 
 def find_control(program: Program) -> Control | None:
-    """A Program's Control; None, as nothing is known, if a loop ends itself or a wait is not for a barrier."""
+    """A Program's Control; None, unknown, if a loop ends itself or a wait is not for a barrier."""
     stmts = list(walk(program.body))
     if any(isinstance(stmt, While | Break | Await) for stmt in stmts):
         return None

@@ -92,7 +92,7 @@ def _describe(
     writers: tuple[set[Execution | None], set[Execution | None]],
     execution: Execution | None,
 ) -> Finding:
-    """The finding that ``execution`` accesses ``buffer`` with other writers' values: as written, as planned."""
+    """The finding that ``execution`` accesses other writers' values of ``buffer``: as written, as planned."""
     expected, found = writers
     before, after = _first(expected - found or expected), _first(found - expected or found)
     return Finding(

@@ -31,7 +31,7 @@ MEANINGS: dict[FindingKind, str] = {
         "A pipeline runs statements in an order in which one does not see what another wrote."
     ),
 }
-"""All kinds of findings, each with one sentence. The names are fixed: suppressions, JSON and SARIF use them."""
+"""All kinds of findings. The names are fixed: suppressions, JSON and SARIF use them."""
 
 
 class TimelineStep(Record):

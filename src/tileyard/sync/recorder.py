@@ -1,4 +1,4 @@
-"""Runs a Program synchronously and records, per execution of a statement, the last writers of what it reads."""
+"""Runs a Program synchronously; records the last writers of what each execution of a statement reads."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple

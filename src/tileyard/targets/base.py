@@ -90,7 +90,7 @@ class RunsAgain(Protocol):
 
 @runtime_checkable
 class Rounds(Protocol):
-    """A launch that rounds its factors: outputs are only as exact as the dtype in ``precisions`` for theirs."""
+    """A launch that rounds factors: outputs are only as exact as the dtype in ``precisions`` for theirs."""
 
     @property
     def precisions(self) -> Mapping[str, str]:

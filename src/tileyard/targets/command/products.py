@@ -82,7 +82,7 @@ class Products:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Within the block, hand each build over once Ninja has finished it; failing ones can follow later."""
+        """In the block, hand each build over once Ninja has finished it; failing ones can follow later."""
         log, ended = NinjaLog(self._cache), threading.Event()
         left = {build: paths for build, paths in self._wanted.items() if paths}
 

@@ -1,4 +1,4 @@
-"""Loads and runs CPU artifacts: the C runtime with its thread pools, kernels' binaries, launches' failures."""
+"""Loads and runs CPU artifacts: the C runtime with thread pools, binaries, failures of launches."""
 
 import ctypes
 import os

@@ -76,8 +76,8 @@ TILELANG = "0.1.15"
 """The TileLang version whose passes and headers this target supports."""
 
 ANY_TILELANG = "TILEYARD_ANY_TILELANG"
-"""The variable that allows other versions. A comparison of two TileLangs sets it: what they build is inspected
-and deleted, and neither kept nor run."""
+"""The variable that allows other versions. A comparison of two TileLangs sets it: what they build is
+inspected and deleted, and neither kept nor run."""
 
 
 def find_tilelang() -> str:

@@ -26,7 +26,7 @@ from tileyard.targets.reported import Resources
 
 
 _SIZED = 4
-"""The format of an attribute whose value follows its size, in two bytes; others have the value in these bytes."""
+"""The format of an attribute whose value follows its size, in two bytes, where others have the value."""
 
 _RESERVED = 1024
 """Bytes that a function's section of shared memory begins with from sm_90 on: those that the system takes."""

@@ -89,7 +89,7 @@ class CudaTarget:
         self.aside: Aside = nullcontext
 
     def warm_up(self) -> None:
-        """Import TileLang in a process that will build: it takes seconds, and loading artifacts needs none."""
+        """Import TileLang in a process that will build: it takes seconds, and loading needs none."""
         from tileyard.targets.cuda.shortcuts import import_tilelang
 
         import_tilelang(self.caches)

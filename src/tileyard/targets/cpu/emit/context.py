@@ -26,8 +26,9 @@ _KEYWORDS = (
     "int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"
 )
 _OWN = (
-    "slot_ content_ buffers scalars grid threads first last scratch shared report block blocks fault a_ b_ depth_ e_ end_ fill_ from_ i_ "
-    "is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ inside_ result_ right_ row_ to_ top_ total_ at_ count_ n_ part_"
+    "slot_ content_ buffers scalars grid threads first last scratch shared report block blocks fault "
+    "a_ b_ depth_ e_ end_ fill_ from_ i_ is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ "
+    "inside_ result_ right_ row_ to_ top_ total_ at_ count_ n_ part_"
 )
 _ROWS = tuple(f"row{i}_" for i in range(64))
 _TAKEN = frozenset((*f"{_KEYWORDS} {_OWN}".split(), *_ROWS))

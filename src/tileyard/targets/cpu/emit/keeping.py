@@ -300,7 +300,7 @@ def _count(axis: Axis) -> int:
 
 
 def _number(digits: tuple[_Digit, ...], first: Expr, count: int) -> tuple[Expr, int]:
-    """The number that ``first``, a digit of ``count`` values, and ``digits`` form; and its number of values."""
+    """The number that ``first``, a digit of ``count`` values, and ``digits`` form; and its values' count."""
     for digit in digits:
         if digit.count > 1 and first == _ZERO:
             first = digit.value

@@ -215,7 +215,7 @@ def _without(expr: Expr, var: Var) -> Expr | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Elements that ``var`` counts, ``count`` at once from ``start`` in C; ``stem`` is the variable's name."""
+    """Elements that ``var``, named ``stem``, counts: ``count`` at once from ``start`` in C."""
 
     ctx: Context
     var: Var

@@ -24,7 +24,7 @@ from tileyard.targets.cpu.machine import Machine
 
 KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int32_t threads,
     int64_t first, int64_t last, char *scratch, char *shared)"""
-"""The C function of a grid, named after the user's kernel with an ending that no C function has; all share ``ENTRY``."""
+"""A grid's C function, named after the kernel with an ending that no C function has; all share ``ENTRY``."""
 ENTRY = f'{KERNEL.format(name="ty_kernel")} __attribute__((alias("{{name}}")));'
 
 
@@ -82,7 +82,7 @@ def generate(
         ]
     )
     details = Details(
-        # Without the threads of the user's launch, on which nothing here depends: equal binaries have equal signatures.
+        # Without the launch's threads: nothing here depends on them; equal binaries have equal signatures.
         signature=Program(program.name, program.params, program.dims, program.grid, (), (), ()),
         scratch_bytes=max(plan.scratch_bytes for plan in plans) * (2 if is_sanitized else 1),
         shared_bytes=max(plan.shared_bytes for plan in plans),
