@@ -86,7 +86,6 @@ class _Side:
     accesses: tuple[Access, ...]
 
     def of(self, mask: int) -> list[Access]:
-        """The accesses that read, or that write."""
         return [one for one in self.accesses if one.mask & mask]
 
 

@@ -177,7 +177,6 @@ def explain_error(error: BaseException) -> str:
 
 
 def _frames_of(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames below ``blame_user``."""
     trace = error.__traceback__
     return list(traceback.extract_tb(getattr(trace, "tb_next", None) or trace))
 

@@ -41,7 +41,6 @@ class _Runs:
     are_all: bool
 
     def copied(self) -> "_Runs":
-        """The same, for code that binds values of its own."""
         return _Runs(points=[dict(at) for at in self.points], are_all=self.are_all)
 
 
@@ -134,7 +133,6 @@ class _Search:
         self._is_unguarded = is_unguarded
 
     def visit(self, stmt: Any, meant: Any, runs: _Runs) -> None:  # noqa: ANN401
-        """Check ``stmt``, of which TileLang makes ``meant``, and add the values that it binds to ``runs``."""
         if runs.are_all and not runs.points:
             return
         before = self._scope.enter(stmt)
@@ -238,7 +236,6 @@ def _value(expr: Any, at: Point) -> int | None:  # noqa: ANN401
 
 
 def _list_chosen(nodes: Sequence[Any]) -> set[object]:
-    """The nodes that a statement evaluates only if a condition within it holds."""
     choices = (choice for node in nodes for choice in _choices(node))
     return {key_of(part) for choice in choices for part in nodes_of(choice)}
 

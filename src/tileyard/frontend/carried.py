@@ -1,6 +1,4 @@
-"""Finds registers through which iterations of a parallel nest depend on each other; a GPU's threads
-have their own.
-"""
+"""Finds registers through which iterations of a nest depend on each other; a GPU's threads have their own."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -49,9 +47,7 @@ def _loops_of(nest: For) -> set[str]:
 def _read_early(
     body: tuple[Stmt, ...], known: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """What ``body`` reads before it is written, and what is certainly written after it, given what
-    is ``known`` to be.
-    """
+    """What ``body`` reads before it is written, and what it certainly writes, given what is ``known``."""
     early: frozenset[str] = frozenset()
     for stmt in body:
         own = own_effects(stmt)

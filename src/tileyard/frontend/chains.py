@@ -281,7 +281,6 @@ def _lower_first(chain: Chain) -> tuple[Mapping[str, object], Program] | None:
 def _supply_tensors(
     supply: Callable[..., Any], places: Sequence[int], params: Sequence[object]
 ) -> list[object]:
-    """The inputs of a kernel's call, without its numbers."""
     given = list(supply(params))
     return [given[place] for place in places]
 

@@ -88,7 +88,6 @@ class _Walk:
         self._alive: list[object] = []
 
     def visit(self, value: object) -> None:
-        """Add the identity of any object."""
         match value:
             case _ if type(value) in _PLAIN:
                 self._add(type(value).__name__, repr(value))

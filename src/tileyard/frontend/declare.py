@@ -25,9 +25,7 @@ _NAMES = ("__module__", "__qualname__", "__doc__")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelDeclaration(Generic[P, R]):
-    """A kernel with its declaration; a call does what its ``function`` does. The other fields are
-    as given to ``kernel``.
-    """
+    """A kernel with its declaration, fields as given to ``kernel``; a call does what its ``function`` does."""
 
     function: Callable[P, R]
     space: SpaceSource | None = None
@@ -192,9 +190,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
 
 
 def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
-    """Declare ``function``, or redeclare it: fields that are not None replace those it has. They
-    have the same form as in a KernelDeclaration.
-    """
+    """Declare ``function``, or redeclare it: fields, as in a KernelDeclaration, replace its own unless None."""
     _check_callable("the decorated object", function)
     if not isinstance(function, KernelDeclaration):
         function = KernelDeclaration(function=function, shapes={}, pass_configs={})
@@ -242,8 +238,8 @@ def user_function(decorated: object) -> object:
 
 
 def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, Value]:
-    """The arguments of a kernel's shape, the first if the name is empty. Raises UsageError, which
-    begins with ``where``, for an unknown one.
+    """The arguments of a shape, the first if ``shape`` is empty; else a UsageError that begins with
+    ``where``.
     """
     if not shape:
         return next(iter(info.shapes.values()), {})

@@ -70,7 +70,6 @@ class _Site(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loops(self) -> tuple[For, ...]:
-        """The loops around it."""
         return tuple(stmt for stmt, _ in self.path if isinstance(stmt, For))
 
 
@@ -111,7 +110,6 @@ class _Guard:
                 self._find(inner, (*path, (stmt, branch)), numbers)
 
     def body(self, body: tuple[Stmt, ...], numbers: Iterator[int]) -> tuple[Stmt, ...]:
-        """The statements of a body; ``numbers`` yields their numbers."""
         return tuple(self._stmt(stmt, self._sites.get(next(numbers)), numbers) for stmt in body)
 
     def _stmt(self, stmt: Stmt, site: _Site | None, numbers: Iterator[int]) -> Stmt:
@@ -261,9 +259,7 @@ def _sum(start: Expr, number: Var) -> Expr:
 def _uses(
     expr: Expr, name: str, conds: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[tuple[Expr, ...], tuple[Expr, ...]]]:
-    """The elements of ``name``, a buffer or variable, in ``expr``, and the conditions under which
-    they count.
-    """
+    """The elements of ``name``, a buffer or variable, in ``expr``, and the conditions on which they count."""
     if isinstance(expr, Op) and expr.name == "select":
         cond, then, orelse = expr.args
         yield from _uses(cond, name, conds)

@@ -101,7 +101,6 @@ _WORD = "uint32"
 
 
 def _byte(first: Load, place: int) -> Expr:
-    """A byte as an unsigned word."""
     return convert(convert(element_after(first, place), "uint8"), _WORD)
 
 
@@ -111,8 +110,8 @@ def _bits(word: Expr, shift: int, mask: int) -> Expr:
 
 
 def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
-    """Numbers of ``bits``; ``place`` returns the byte, and the bit in it, at which number ``i``
-    begins. A stored ``x`` means ``factor * x - offset``.
+    """Numbers of ``bits``; ``place`` is the byte and bit of number ``i``; ``x`` means ``factor * x
+    - offset``.
     """
 
     def unpack(_: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
@@ -169,8 +168,8 @@ def _fp4(word: Expr, places: list[int]) -> Expr:
 
 @dataclass(frozen=True)
 class _Function:
-    """A known function: its text's digest, its result's type, what it does, and for how many
-    numbers. The last of ``counts`` is the default.
+    """A known function: its text's digest, result type, what it does, for which ``counts``: by
+    default the last.
     """
 
     digest: str

@@ -128,9 +128,7 @@ class Found:
         )
 
     def find_rule(self, program: Program, numbers: Arguments) -> Rule | None:
-        """The part of ``where`` that depends on these dimensions and scalars of a Program; None if
-        there is none.
-        """
+        """The part of ``where`` on these dimensions and scalars of a Program; None if there is none."""
         asked = _asked_by(self.recipe.where)
         named = {key: value for key, value in numbers.items() if asked is None or key in asked}
         if not named:
@@ -296,7 +294,6 @@ class Found:
 
 
 def _asked_by(where: Callable[..., object] | None) -> frozenset[str] | None:
-    """The names that a rule asks for; None for all of them."""
     if where is None:
         return frozenset()
     parameters = parameters_of(where)
@@ -402,9 +399,7 @@ def _bind(
 def bind_numbers(
     found: Found, program: Program, arguments: Arguments, spare: Sequence[str] = ()
 ) -> dict[str, Value]:
-    """The dimensions and scalar parameters of a Program, taken from the arguments by name;
-    ``spare`` ones need not be in it.
-    """
+    """A Program's dimensions and scalars, from the arguments by name; ``spare`` ones need not be in it."""
     wanted = {var.name: var.dtype for var in (*program.dims, *scalar_params(program))}
     known = {*found.parameters.own, *wanted, *spare}
     unknown = [name for name in arguments if name not in known]

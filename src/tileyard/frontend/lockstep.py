@@ -117,9 +117,7 @@ class Lockstep:
     # ---- thread by thread -------------------------------------------------------------------
 
     def _is_pure_binding(self, item: Any) -> bool:  # noqa: ANN401
-        """Whether ``item`` binds a value that reads no memory, so that it can be repeated where it
-        is needed.
-        """
+        """Whether ``item`` binds a value that reads no memory: it can be repeated wherever it is needed."""
         return (
             type(item).__name__ == "Bind"
             and self._code.depends(item.value)
@@ -252,9 +250,7 @@ class Lockstep:
     def _set_mask(
         self, mask: str, outside: str | None, condition: Callable[[], Expr]
     ) -> tuple[Stmt, ...]:
-        """Note for each thread whether it runs the following statements, which are under ``mask``
-        from here on.
-        """
+        """Note for each thread whether it runs the statements that follow, under ``mask`` from here on."""
 
         def store() -> tuple[Stmt, ...]:
             if outside is None:

@@ -13,9 +13,7 @@ from typing import Any
 
 
 def on_import(name: str, then: Callable[[ModuleType], None]) -> Callable[[], None]:
-    """Call ``then`` with the module of this name, now or once it is imported, unless the result is
-    called before.
-    """
+    """Call ``then`` with this module, now or once imported, unless the result is called before."""
     finder = _Finder(name, then)
     if name in sys.modules:
         then(sys.modules[name])
@@ -151,8 +149,8 @@ def _keep_generated_source(module: ModuleType) -> None:
 
 
 def _note_callers(module: ModuleType) -> None:
-    """Let statements of TileLang's own macros also name the user's line that called the macro;
-    those of roles their own.
+    """Let statements of TileLang's macros also name the line that called the macro; those of roles
+    their own.
     """
     builder: Any = getattr(module, "Builder", None)
     set_place = getattr(builder, "set_fileline", None)
@@ -176,9 +174,7 @@ def _note_callers(module: ModuleType) -> None:
         return
 
     def find_innermost(self: Any) -> object:  # noqa: ANN401
-        """Skip frames of roles: TileLang seeks the statements of ``with T.ws(..)`` in its outer
-        frame, where none are.
-        """
+        """Skip roles: TileLang seeks statements of ``with T.ws(..)`` in its outer frame, without any."""
         frame = find_frame(self)
         while inner := getattr(frame, "frames", ()):
             frame = inner[-1]

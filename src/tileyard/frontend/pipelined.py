@@ -52,7 +52,6 @@ class _Prefix(PassInstrument):  # type: ignore[misc] # TVM is untyped
         super().__init__()
 
     def should_run(self, _: Any, info: Any) -> bool:  # noqa: ANN401 (TVM's nodes are untyped)
-        """Whether this pass is part of the prefix."""
         self.is_over = self.is_over or str(info.name) == FIRST_LEFT_OUT
         if not self.is_over:
             self.ran.append(str(info.name))
@@ -118,7 +117,6 @@ class _Lines:
         self.stores: dict[str, dict[Line, Any]] = defaultdict(dict)
 
     def note_loops(self, stmt: Any, around: tuple[Any, ...] = ()) -> None:  # noqa: ANN401
-        """Note the loops around each line below ``stmt``."""
         span = tl_ir.get_stmt_span(stmt)
         where = tl_ir.span_to_location(span)
         if where is not None:
@@ -227,7 +225,6 @@ def _restore_operation(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
 
 
 def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
-    """A block with its current threads. A predicate becomes a branch around it."""
     block, span = stmt.block, tl_ir.get_stmt_span(stmt)
     if block.name_hint == _ROOT:
         block = tvm.tirx.SBlock(

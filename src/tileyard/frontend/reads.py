@@ -30,9 +30,7 @@ class Reads(Record):
     variables: dict[str, str] = {}
 
     def is_current(self, code: Iterable[str]) -> bool:
-        """Whether the functions in the files ``code`` would read the same now. If so, the files are
-        in this process's footprint, as if they had run.
-        """
+        """Whether functions in the files ``code`` would read the same now; they then count as read here."""
         for path in self.files:
             sys.audit("open", path, "r", os.O_RDONLY)
         return all(
@@ -69,8 +67,8 @@ class Watch:
             self._opened_ns.pop(path, None)
 
     def tell(self, code: Iterable[str], apart: Path) -> Reads | None:
-        """What was read so far outside the folder ``apart``; None if a file has changed meanwhile.
-        ``code`` are the functions' files.
+        """What was read so far outside ``apart``, and the functions' files ``code``; None if a file
+        has changed.
         """
         known = set(code)
         paths = [

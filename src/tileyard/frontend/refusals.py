@@ -1,6 +1,4 @@
-"""Says in terms of a kernel's line what TileLang and TVM refuse; their own words follow, cut short.
-Importing it imports neither.
-"""
+"""Says in a user's terms what TileLang and TVM refuse, then in their own, cut short. Imports neither."""
 
 import ast
 import linecache
@@ -90,9 +88,7 @@ def find_sentence(text: str) -> str:
 
 
 def explain_refusal(text: str, file: str = "", line: int = 0) -> str:
-    """The sentence for what TileLang raised at a line of the user's; empty if unknown, or its text
-    says it well.
-    """
+    """The sentence for what TileLang raised at a user's line; empty if unknown, or it says so itself."""
     said, code = find_sentence(text), quote_line(file, line)
     if said:
         return f"{said}, in {code}" if code else said

@@ -291,8 +291,8 @@ class Scope:
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
-        """Note that ``var`` is ``value``, to be lowered wherever it occurs. Unless it ``is_ready``,
-        it contains variables that are bound only later.
+        """Note that ``var``, wherever it occurs, is ``value``; unless it ``is_ready``, variables in
+        it are bound later.
         """
         self._deferred[key_of(var)] = value
         if is_ready:
@@ -430,7 +430,6 @@ class Scope:
 
 
 def _line_of(span: object) -> SourceLine | None:
-    """The line of a TVM span, as plain values."""
     location = tl_ir.span_to_location(span)
     return None if location is None else SourceLine(file=str(location[0]), line=int(location[1]))
 

@@ -217,9 +217,7 @@ class RoleLowering:
         return waits(body) or any(map(self._meets_others, branches(body)))
 
     def _meets_others(self, branch: Any) -> bool:  # noqa: ANN401
-        """Whether a side of a branch on the thread waits at a numbered barrier for more threads
-        than its own.
-        """
+        """Whether a side of a branch on the thread waits at a numbered barrier for more than its own."""
         threads = self._threads
         if not threads.decides(branch.condition):
             return False
@@ -230,9 +228,7 @@ class RoleLowering:
         )
 
     def body(self, body: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
-        """A body whose threads wait for each other: one role per class of threads that no condition
-        separates.
-        """
+        """A body whose threads wait for each other: one role per class that no condition separates."""
         conditions = [
             self._threads.where(branch.condition)
             for branch in branches(body)
@@ -332,9 +328,7 @@ class RoleLowering:
         self._uses.setdefault(name, {})[use] = None
 
     def require_own_registers(self) -> None:
-        """Refuse threads that read other threads' registers: a reader of a register must take part
-        in all writes to it.
-        """
+        """Refuse threads that read a register without taking part in all writes to it: each has its own."""
         uses: dict[str, dict[_Use, None]] = {}
         for buffer in self._scope.buffers:
             owner = buffer.view_of or buffer.name
@@ -352,7 +346,6 @@ class RoleLowering:
 
 
 def _ranges(threads: ThreadSet) -> tuple[tuple[int, int], ...]:
-    """A set of threads as ranges ``(first, end)``."""
     numbers = sorted(threads)
     firsts = [one for one in numbers if one - 1 not in threads]
     ends = [one + 1 for one in numbers if one + 1 not in threads]

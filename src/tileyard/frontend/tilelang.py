@@ -96,9 +96,7 @@ def _lower_strides(scope: Scope, tir: Any) -> tuple[Expr, ...]:  # noqa: ANN401
 def assign_roles(
     storage: Sequence[Buffer | Var], effects: Effects, outputs: frozenset[int] | None
 ) -> tuple[Param, ...]:
-    """The parameters with their roles: ``outputs`` if known. Otherwise a written parameter is an
-    output, and both if it is also read.
-    """
+    """The parameters with their ``outputs``, by default those written; one that is read as well is both."""
     params: list[Param] = []
     for position, item in enumerate(storage):
         if isinstance(item, Var):

@@ -70,8 +70,8 @@ _POLICIES = {"square": "Square", "full_row": "FullRow", "full_col": "FullCol"}
 
 
 class Written(Record):
-    """The source of a module with the kernel ``name``, made of TileLang's ``function``, and the
-    statements' numbers for its lines from 1.
+    """A module's source with the kernel ``name``, TileLang's ``function``; statement numbers of
+    lines from 1.
     """
 
     source: str
@@ -130,7 +130,6 @@ class _Writer:
     # ---- the module ---------------------------------------------------------------------------
 
     def module(self, options: Mapping[str, Value]) -> Written:
-        """Write the whole module."""
         program = self.program
         if self._module_taken:
             self._refuse(f"the name {spell.MODULE}")
@@ -233,7 +232,6 @@ class _Writer:
         raise UnsupportedError(message, "", what, file, line)
 
     def _body(self, body: tuple[Stmt, ...], depth: int) -> None:
-        """Write ``body``, or ``pass`` if nothing of it is written."""
         before, at = len(self.out), 0
         while at < len(body):
             self._where = self.lines.get(self._numbers[id(body[at])])
@@ -272,7 +270,6 @@ class _Writer:
                 return 0
 
     def _alone(self, stmt: Stmt, depth: int) -> int:
-        """Write one statement; returns 1."""
         match stmt:
             case Let():
                 self._line(depth, f"{stmt.var.name} = {spell.expr(stmt.value)}", stmt)

@@ -1,6 +1,4 @@
-"""Finds variables (``T.alloc_var``) that may be read before they are written: TileLang gives them
-the value 0.
-"""
+"""Finds variables (``T.alloc_var``) that may be read before written: TileLang gives them the value 0."""
 
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -1,6 +1,4 @@
-"""Turns a kernel after one of Tileyard's pipelines into TIR again: written as TileLang, elaborated,
-read back.
-"""
+"""Turns a kernel after a pipeline of Tileyard's into TIR again: written, elaborated, read back."""
 
 import itertools
 import linecache
@@ -35,9 +33,7 @@ NO_ROLES = "tl.disable_warp_specialized"
 
 
 class Again(Record):
-    """A pipeline's result for a kernel: its source, its function with the user's lines, and
-    TileLang's options.
-    """
+    """A pipeline's result: its source, its function with the user's lines, and TileLang's options."""
 
     written: Written
     func: Any
@@ -125,8 +121,8 @@ def _file_of(written: Written) -> str:
 def require_same(
     program: Program, found: Program, lines: Mapping[int, SourceLine] | None = None
 ) -> None:
-    """Raise UnsupportedError for the first statement that is read back as another. Extents that
-    TVM, which simplifies them, can prove equal are.
+    """Raise UnsupportedError for the first statement that reads back as another, provably equal
+    extents aside.
     """
     mine, theirs = _plain(program), _plain(found)
     if mine == theirs:
@@ -213,7 +209,6 @@ def _are_equal(one: Expr, other: Expr) -> bool:
 
 
 def _restore_lines(func: Any, written: Written, lines: Mapping[int, SourceLine]) -> None:  # noqa: ANN401
-    """Give statements the lines of the user's file instead of those of the written source."""
     file = _file_of(written)
     for stmt in nodes_of(func.body):
         if not isinstance(stmt, tvm.tirx.Stmt):

@@ -60,9 +60,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Operation:
-    """One operation, as a statement issued it at one time: ``effects`` are what it does, ``view``
-    what precedes it.
-    """
+    """One operation, issued by a statement at one time: ``effects`` are its own, ``view`` is before it."""
 
     number: int
     issue: Moment
@@ -219,7 +217,6 @@ class AsynchronousRun(Run):
     """Whether the first role in the order that can go on always runs."""
 
     def _order(self, roles: list[int]) -> list[int]:
-        """The order in which roles take turns."""
         return roles
 
     def _stuck(self, waiting: dict[int, Blocked]) -> None:

@@ -126,8 +126,8 @@ class History:
     def read(
         self, marks: tuple[Marks, Marks], where: Places, number: int, view: View
     ) -> list[Conflict]:
-        """Note that event ``number`` reads the elements; returns the conflicts. ``marks`` are this
-        history's, in the shape that ``where`` indexes.
+        """Note that event ``number`` reads ``where`` in these ``marks`` of the history; returns the
+        conflicts.
         """
         writers, readers = marks
         updates = (one for one in self._members(readers[where]) if self._events[one].is_atomic)
@@ -196,7 +196,6 @@ class History:
         return [one for one in found if one is not None]
 
     def _members(self, readers: Marks) -> list[int]:
-        """The readers and updates of some elements."""
         return sorted({member for one in _present(readers) for member in self._sets[one]})
 
     def _add_member(self, readers: Marks, where: Places, number: int, view: View) -> None:
@@ -220,9 +219,7 @@ class History:
         return None
 
     def _with_member(self, known: int, number: int, view: View) -> int:
-        """The number of the set ``known`` with one more reader or update, without those of its kind
-        before it.
-        """
+        """The number of the set ``known`` with one more reader or update, less those of its kind before."""
         members, is_atomic = self._sets[known], self._events[number].is_atomic
         if number in members:
             return known
@@ -240,7 +237,6 @@ class History:
 
 
 def _present(marks: Marks, least: int = 1) -> list[int]:
-    """The numbers that occur, from ``least`` on."""
     if not marks.size:
         return []
     first = int(marks.flat[0])

@@ -40,9 +40,7 @@ class _Finder:
     found: dict[int, bool] = field(default_factory=dict)
 
     def follow(self, body: Body, written: bool, *, by_all: bool) -> bool:
-        """Whether an ordinary write is the last access on some path through ``body``, given one
-        ``written`` before.
-        """
+        """Whether an ordinary write is last on some path through ``body``, given one ``written`` before."""
         for stmt in body:
             written = self._step(stmt, written, by_all=by_all)
         return written

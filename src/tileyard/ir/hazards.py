@@ -328,9 +328,7 @@ class LateRun(AsynchronousRun):
             self._keep(self._describe(buffer, conflict, number, is_write=content is not None))
 
     def _marks(self, buffer: str, shape: tuple[int, ...]) -> tuple[History, tuple[Marks, Marks]]:
-        """The history of a buffer's storage, and its marks in ``shape``: per byte if others view
-        the storage.
-        """
+        """The history of a buffer's storage, and its marks in ``shape``: per byte if others view it."""
         owner = self._owners.get(buffer, buffer)
         is_viewed = owner in self._viewed
         if owner not in self._histories:

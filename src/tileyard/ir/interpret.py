@@ -269,9 +269,7 @@ class Run:
                 pass
 
     def _barrier(self, place: Load) -> tuple[Array, tuple[int, ...]]:
-        """The counts of a row of barriers, and the index of one. Raises KernelFault if the row has
-        no such one.
-        """
+        """The counts of a row of barriers, and one's index. Raises KernelFault if the row has no such one."""
         indices = self._evaluator.indices(place.indices)
         self._memory.is_inside(place.buffer, indices)
         return self._memory.array(place.buffer), indices

@@ -87,7 +87,6 @@ class _Events:
 
     @property
     def head(self) -> Access:
-        """One of the accesses, which are all of the same kind."""
         return self.accesses[0]
 
 
@@ -100,9 +99,7 @@ class _Search:
 def find_conflicts(
     accesses: Sequence[Access], arrays: Mapping[str, Array], loops: Callable[[int], Loops]
 ) -> Found:
-    """The conflicts among ``accesses`` to ``arrays``, the storage of all their buffers by name.
-    ``loops`` returns the nest's loop values for a lane.
-    """
+    """The conflicts among ``accesses`` to ``arrays``, storage by name; ``loops`` gives a lane's loop values."""
     search = _Search(arrays=arrays, loops=loops)
     shared: dict[int, list[Access]] = {}
     for access in accesses:

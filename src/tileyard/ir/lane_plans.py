@@ -9,9 +9,7 @@ from tileyard.ir.walk import walk, walk_expr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NestPlan:
-    """A nest without its numbers: its loops, outermost first, and what lanes do. It is kept so that
-    its identity is not reused.
-    """
+    """A nest, kept lest its identity is reused: its loops, outermost first, and what lanes do."""
 
     nest: For
     loops: tuple[For, ...]

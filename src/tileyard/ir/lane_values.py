@@ -1,6 +1,4 @@
-"""Evaluates expressions for many lanes at once: to a NumPy scalar if all have the same value, else
-to an array.
-"""
+"""Evaluates expressions for many lanes: to a NumPy scalar if all have the same value, else to an array."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,9 +45,7 @@ class Frame:
 
 
 class LaneEvaluator:
-    """Evaluates for the lanes of a frame; ``load`` returns elements of buffers. ``literals`` caches
-    known literals by identity.
-    """
+    """Evaluates for a frame's lanes; ``load`` returns buffers' elements, ``literals`` are known by identity."""
 
     def __init__(
         self,

@@ -51,8 +51,6 @@ class Report:
 
 
 class _Refused(Exception):
-    """The nest has to run lane by lane."""
-
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal)
         self.refusal: Refusal = refusal
@@ -128,7 +126,6 @@ class _LaneRun:
         self._value = LaneEvaluator(self._load, literals).value
 
     def nest(self, plan: NestPlan, values: Mapping[str, np.generic]) -> Report:
-        """Run all lanes."""
         number = Evaluator(values, self._memory.load).number
         bounds = [(number(loop.start), number(loop.extent)) for loop in plan.loops]
         shape = tuple(max(extent, 0) for _, extent in bounds)
@@ -161,14 +158,12 @@ class _LaneRun:
             raise _Refused("order")
 
     def undo(self) -> None:
-        """Restore the former content of memory."""
         for content, elements, old in reversed(self._undo):
             content[elements] = old
 
     # ---- statements -------------------------------------------------------------------------
 
     def body(self, body: tuple[Stmt, ...], frame: Frame) -> None:
-        """Run statements for the lanes of ``frame``, at least one."""
         for stmt in body:
             match stmt:
                 case Let():
@@ -196,9 +191,7 @@ class _LaneRun:
                 self.body(branch, frame.pick(mask))
 
     def _iterate(self, stmt: For, frame: Frame) -> Iterator[Frame]:
-        """The lanes of each iteration: all begin with the same value, but may end the loop earlier
-        than others.
-        """
+        """The lanes of each iteration; they begin with the same value, but may end before others."""
         self._at = stmt
         start, extent = (self._value(bound, frame) for bound in (stmt.start, stmt.extent))
         if start.ndim:
@@ -254,7 +247,6 @@ class _LaneRun:
     # ---- memory -----------------------------------------------------------------------------
 
     def _content(self, buffer: str) -> Array:
-        """All elements of a buffer in one row: a view."""
         if buffer not in self._flat:
             array = self._memory.array(buffer)
             if not array.flags.c_contiguous:

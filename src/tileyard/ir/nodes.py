@@ -165,9 +165,7 @@ class Atomic(Node, tag="atomic"):
 
 
 class Print(Node, tag="print"):
-    """Writes ``message`` as one line to standard output, with values for each ``{}`` in it and the
-    rest after it.
-    """
+    """Writes ``message`` as a line to standard output: values for each ``{}`` in it, the rest at its end."""
 
     message: str
     values: tuple[Expr, ...] = ()

@@ -156,9 +156,7 @@ def _accepts(accepts: Accepts, dtype: DType) -> bool:
 
 
 def explain_misuse(op: Op) -> str:
-    """What is wrong with ``op``, whose arguments' dtypes are known, by the table, in one line;
-    empty if it is legal.
-    """
+    """What is wrong by the table with ``op``, whose arguments have known dtypes, in a line; empty if legal."""
     row = OPS.get(op.name)
     if row is None:
         return f"{op.name} is not a scalar operation"

@@ -106,7 +106,6 @@ class _Printer:
         return self.buffers[buffer].dtype if buffer in self.buffers else None
 
     def declare(self, stmt: Stmt) -> None:
-        """Note the variable that ``stmt`` declares."""
         if isinstance(stmt, Let | For | Atomic) and stmt.var is not None:
             self.scalars[stmt.var.name] = stmt.var.dtype
 
@@ -114,13 +113,11 @@ class _Printer:
 
     @staticmethod
     def name(name: str) -> str:
-        """A name, after a check."""
         if not syntax.is_name(name):
             raise InvalidProgramError(f"{name!r} cannot be a name in a Program")
         return name
 
     def indices(self, exprs: Sequence[Expr]) -> str:
-        """Expressions separated by commas."""
         return ", ".join(map(self.expr, exprs)) or "()"
 
     def region(self, region: Region) -> str:
@@ -226,7 +223,6 @@ class _Printer:
         return f"{self.name(buffer.name)}: {prefix}{buffer.dtype}[{shape}]{strides}"
 
     def origin(self, buffer: Buffer) -> str:
-        """The owner of its storage, or its layout, if known."""
         if buffer.layout is not None:
             return f" = {self._layout(buffer.layout, len(buffer.shape))}"
         return f" = {self.name(buffer.view_of)}" if buffer.view_of else ""

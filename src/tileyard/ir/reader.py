@@ -83,7 +83,6 @@ class _Reader:
     # ---- the head ---------------------------------------------------------------------------
 
     def program(self) -> Program:
-        """The whole Program."""
         args = self._tree.args
         if args.vararg or args.kwarg or args.kwonlyargs or args.posonlyargs or args.defaults:
             fail(self._tree, "a parameter is `name: type`")

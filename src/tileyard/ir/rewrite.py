@@ -192,9 +192,7 @@ def with_bodies(stmt: Stmt, inner: tuple[tuple[Stmt, ...], ...]) -> Stmt:
 def with_expressions(
     stmt: Stmt, change: Callable[[Expr], Expr], region: Callable[[Region], Region] | None = None
 ) -> Stmt:
-    """``stmt`` with its own expressions changed, bound variables included, then its regions by
-    ``region``; bodies stay.
-    """
+    """``stmt`` with its own expressions changed, bound variables, too, then regions by ``region``."""
 
     def changed(value: object) -> object:
         match value:

@@ -28,9 +28,7 @@ class Box:
 
 
 class Memory:
-    """The arrays of a run. Out of range a global one reads 0 and ignores writes; a tile-local one
-    is a KernelFault.
-    """
+    """A run's arrays. Out of range global ones read 0 and ignore writes; tile-local ones are KernelFaults."""
 
     def __init__(
         self, parameters: dict[str, Array], tensor_floats: frozenset[str] = frozenset()

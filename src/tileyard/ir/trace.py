@@ -58,9 +58,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracedRun(LateRun):
-    """A late run; while ``is_traced``, ``traces`` has the steps before each hazard, by its key in
-    ``hazards``.
-    """
+    """A late run; while ``is_traced``, ``traces`` has each hazard's steps before it, by key."""
 
     def __init__(
         self,

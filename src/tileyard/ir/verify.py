@@ -56,9 +56,7 @@ _REGISTERS = range(24, 257, 8)
 
 
 def verify(program: Program) -> None:
-    """Raise InvalidProgramError for the first rule that ``program`` breaks; it quotes the statement
-    and has its pre-order number, -1 for the head.
-    """
+    """Raise InvalidProgramError for the first broken rule, with its statement and number, -1 for the head."""
     verifier = _Verifier(program)
     try:
         verifier.head()
@@ -84,7 +82,6 @@ class _Verifier:
     # ---- the head ---------------------------------------------------------------------------
 
     def head(self) -> None:
-        """Check parameters, dimensions, grid and buffers, and declare their names."""
         program = self._program
         require(is_name(program.name), f"{program.name!r} cannot be a name")
         for var in program.dims:

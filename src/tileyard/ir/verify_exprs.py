@@ -241,7 +241,6 @@ def reduce(scope: Scope, stmt: Reduce) -> None:
 
 
 def _can_fold(dtype: DType, *, is_bitwise: bool) -> bool:
-    """Whether values of a type can be folded by bitwise operations, or by arithmetic."""
     is_fit = not dtype.is_float if is_bitwise else dtype.kind != "bool"
     return is_fit and dtype.name != TENSOR_FLOAT
 

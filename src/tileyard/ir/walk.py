@@ -1,6 +1,4 @@
-"""Walks over Programs: numbering of statements, parts of nodes in order, and the buffers that
-statements use.
-"""
+"""Walks over Programs: numbering of statements, parts of nodes in order, buffers that they use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import assert_never

@@ -177,9 +177,7 @@ class _Finder:
         innermost: str,
         extents: tuple[int, ...],
     ) -> int:
-        """The iterations that a thread takes at once: those whose elements are all adjacent, at
-        most 16 bytes.
-        """
+        """The iterations that a thread takes at once: all their elements adjacent, at most 16 bytes."""
         moved = [(n, at) for n, at in accesses if self._buffers[n].scope in ("shared", "global")]
         size = max((self._size(name) for name, _ in moved), default=CHUNK)
         count = math.gcd(extents[-1], CHUNK // size)
@@ -224,7 +222,6 @@ def _fragments_of_products(program: Program, buffers: dict[str, Buffer]) -> set[
 
 
 def _elements(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], str]]:
-    """The elements that a statement in a parallel loop reads and writes."""
     for expr in expressions(stmt):
         for part in walk_expr(expr):
             if isinstance(part, Load):

@@ -7,9 +7,7 @@ from tileyard.ir.nodes import Program
 
 
 class Note(Record):
-    """Why a pass left statement ``number`` of its input as it was, or what it counted there.
-    ``other`` is a second one's number, -1 for none.
-    """
+    """Why a pass left its input's statement ``number``, or a count there; ``other`` is a second one, or -1."""
 
     number: int
     text: str

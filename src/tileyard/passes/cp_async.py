@@ -15,9 +15,7 @@ SIZES = (16, 8, 4)
 
 
 def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
-    """Why it cannot do ``copy``, from an array to a shared tile; empty if it can. ``lets`` are
-    variables' values by name.
-    """
+    """Why ``cp.async`` cannot copy from an array to a shared tile; empty if it can. ``lets`` are by name."""
     if src.dtype != dst.dtype:
         return f"it converts {src.dtype} to {dst.dtype}"
     size = find_dtype(src.dtype).bits // 8

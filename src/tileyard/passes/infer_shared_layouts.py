@@ -162,9 +162,7 @@ class _Inference:
                 )
 
     def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
-        """The largest spans that divide the part of a row that one instruction reads, 0 for none;
-        several if it is unknown.
-        """
+        """The largest spans that divide what one instruction reads of a row, 0 for none; several if unknown."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()
@@ -246,7 +244,6 @@ class _Inference:
         self.notes.append(Note(number=number, text=text, other=other))
 
     def _note_disagreement(self, buffer: Buffer, uses: _Uses) -> None:
-        """Report two uses that would require different spans."""
         least = min(uses.limits, key=lambda number: uses.limits[number], default=-1)
         for number, span in uses.limits.items():
             if span > uses.limits[least]:
@@ -258,7 +255,6 @@ class _Inference:
                 )
 
     def _check_pinned(self, buffer: Buffer, layout: Layout) -> None:
-        """Report units that cannot use the user's layout."""
         shape, uses = constant_shape(buffer), self._uses[buffer.name]
         addresses = laid_out_addresses(buffer, layout)
         if len(np.unique(addresses)) < len(addresses):

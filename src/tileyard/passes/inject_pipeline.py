@@ -57,9 +57,7 @@ class InjectPipeline:
 
 
 class _Pipeline:
-    """A planned loop in steps: stage ``s`` does the iteration that began ``s`` steps before;
-    ``lag`` is the last.
-    """
+    """A planned loop in steps: stage ``s`` is ``s`` steps behind the first; ``lag`` is the last stage."""
 
     def __init__(self, loop: For, names: Names, copies: Copies) -> None:
         self._loop, self._names, self._copies = loop, names, copies
@@ -70,7 +68,6 @@ class _Pipeline:
         self._waits = find_waiting(loop)
 
     def write(self) -> tuple[Stmt, ...]:
-        """The statements that replace the loop."""
         loop, dtype = self._loop, self._loop.var.dtype
         if not self._lag:
             return (_serial(loop, loop.start, loop.extent, loop.body),)
@@ -103,9 +100,7 @@ class _Pipeline:
             yield _unrolled(var, first, end, self._step(rows, wait, (var, 0, start), extent))
 
     def _steady(self, start: Expr, rest: Expr) -> tuple[Stmt, ...]:
-        """The steps with an iteration for each stage: wait for what was issued before, issue, then
-        do the rest.
-        """
+        """The steps with an iteration for each stage: wait for what was issued before, issue, do the rest."""
         if rest == Const(0, rest.dtype):
             return ()
         own = self._loop.var
@@ -117,9 +112,7 @@ class _Pipeline:
         return (_serial(self._loop, start, rest, tuple(parts)),)
 
     def _epilogue(self, start: Expr, rest: Expr, extent: Expr) -> Iterator[Stmt]:
-        """The steps without an iteration for the first stage. After the last group each wait leaves
-        one fewer.
-        """
+        """The steps without one for the first stage. After the last group each wait leaves one fewer."""
         waits, begin = self._waits, _sum(start, rest)
         waited = waits.issued + waits.lag
         for first, end, var in self._runs("last", (waited,)):
@@ -146,8 +139,8 @@ class _Pipeline:
         first: tuple[Var, int, Expr],
         extent: Expr,
     ) -> tuple[Stmt, ...]:
-        """A step outside of the steady loop. ``first`` is stage 0's iteration, in two parts, and
-        where they begin.
+        """A step outside of the steady loop; ``first`` is stage 0's iteration, in two parts, and
+        their start.
         """
         var, number, begin = first
         found, own = list[Stmt](), self._loop.var
@@ -166,9 +159,7 @@ class _Pipeline:
         return tuple(found)
 
     def _body(self, rows: list[Scheduled]) -> tuple[Stmt, ...]:
-        """Consecutive statements with the Lets that they need, at their places in the loop if in
-        the text's order.
-        """
+        """Consecutive statements with the Lets that they need, at their own places if in the text's order."""
         stmts = tuple(row.stmt for row in rows)
         chosen = {id(stmt) for stmt in (*needed_lets(self._loop.body, stmts), *stmts)}
         body = tuple(stmt for stmt in self._loop.body if id(stmt) in chosen)

@@ -21,9 +21,7 @@ class Loads:
     def why_late(
         self, before: tuple[Stmt, ...], stmt: Stmt, after: tuple[Stmt, ...]
     ) -> list[tuple[Copy, str]]:
-        """The loads of a statement, each with why it cannot run ahead of ``before`` and earlier
-        iterations, if so.
-        """
+        """A statement's loads, with why each can't run ahead of ``before`` and earlier iterations, if so."""
         loads = [s for s in walk((stmt,)) if isinstance(s, Copy) and is_load(s, self.storage)]
         is_branch = isinstance(stmt, If) and not stmt.orelse and set(stmt.then) <= {*loads}
         if not isinstance(stmt, Copy) and not is_branch:

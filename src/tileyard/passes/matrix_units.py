@@ -52,7 +52,6 @@ class _Product:
     threads: int
 
     def why_not(self, sums: Mapping[str, tuple[str, ...]]) -> str:
-        """Why a unit with these types cannot do it."""
         a, b, c = self.types
         is_pair = a == b or {a, b} <= {*_INT8} or {a, b} <= {*_FLOAT8}
         return "" if is_pair and c in sums.get(a, ()) else f"it does not add {a} x {b} to {c}"

@@ -96,7 +96,6 @@ class _Planner:
             self._declined |= declined
 
     def sorted_notes(self) -> tuple[Note, ...]:
-        """Why loops are not pipelined, and copies not asynchronous, in the order of the Program."""
         return tuple(
             Note(number=number, text=self._notes[number]) for number in sorted(self._notes)
         )
@@ -134,9 +133,7 @@ class _Planner:
                 raise _Refused(reason)
 
     def _plan_for_units(self, loop: For) -> LoopPlan:
-        """The plan of a single loop, for roles if TMA can do a copy and they are not declined.
-        Raises _Refused.
-        """
+        """The plan of a single loop, for roles if TMA can do a copy and none declines. Raises _Refused."""
         reason = self._declined.get(loop.var.name)
         if reason is None and self._arch.has_tma:
             plan = self._plan_loop(loop, self._arch)

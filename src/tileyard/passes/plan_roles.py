@@ -67,7 +67,6 @@ def _filled_together(plan: LoopPlan) -> list[frozenset[str]]:
 
 
 def _why_not_kernel(program: Program, arch: Architecture) -> str:
-    """Why a block cannot be split into roles; empty if it can."""
     threads = count_threads(program)
     if threads != block_of(program)[0]:
         return "its threads have several dimensions"
@@ -89,7 +88,6 @@ class _Finder:
         self._slicer = Slicer(storage)
 
     def why_not(self, plan: LoopPlan, arch: Architecture) -> str:
-        """Why a loop cannot be split; empty if it can."""
         copies = [stmt for at in plan.producers for stmt in walk((plan.inner[at],))]
         loads = [stmt for stmt in copies if isinstance(stmt, Copy)]
         if not any(choose_load(load, self._storage, arch).instruction == "tma" for load in loads):

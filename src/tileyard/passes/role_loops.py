@@ -281,7 +281,6 @@ class Side:
         return [*fence, Arrive(place, count=self.threads)]
 
     def _at_slots(self, one: RoleLoop, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """Statements of a loop with the versions of their tiles as counted in registers."""
         return self._at(stmts, {g: self._count(one, g) for g in self._groups_of(one)})
 
     def _at(self, stmts: tuple[Stmt, ...], counts: Mapping[Group, Expr]) -> tuple[Stmt, ...]:
@@ -307,7 +306,6 @@ def _uses(late: tuple[Stmt, ...], group: Group) -> tuple[int, int]:
 
 
 def _whole_loads(one: RoleLoop) -> tuple[Stmt, ...]:
-    """The statements of the loop's own body that fill tiles, with their conditions."""
     return tuple(stmt for group in groups_of(one.loop) for stmt in group)
 
 

@@ -148,9 +148,7 @@ class ScheduleRules:
         ]
 
     def _effects_of(self, stmt: Stmt) -> Effects:
-        """The effects of a statement and its Lets. Messages to the user count as writes to a buffer
-        named "".
-        """
+        """The effects of a statement and its Lets; messages to the user count as writes to the buffer ''."""
         effects = buffer_effects(with_lets(self.body, stmt)).through(self.storage.owners)
         says = any(isinstance(inner, Print | Assert) for inner in walk((stmt,)))
         return Effects(read=effects.read, written=effects.written | ({""} if says else set()))
@@ -164,5 +162,4 @@ class ScheduleRules:
 
 
 def _conflicts(first: Effects, second: Effects) -> frozenset[str]:
-    """The buffers that both use and at least one of them writes."""
     return (first.written & (second.read | second.written)) | (first.read & second.written)

@@ -9,9 +9,7 @@ from tileyard.ir.walk import buffer_effects, expressions, walk, walk_expr
 
 
 class Scheduled(Record):
-    """A statement of a planned loop: its place among all, and how many iterations it is late. Lets
-    have none.
-    """
+    """A statement of a planned loop, but no Let: its place among all, and how many iterations it is late."""
 
     stmt: Stmt
     place: int

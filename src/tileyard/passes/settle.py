@@ -71,7 +71,6 @@ class _Settling:
         }
 
     def run(self) -> Rewritten:
-        """The whole Program."""
         done = rewrite(self._program, self._settled)
         buffers = (*map(_settled_buffer, self._program.buffers), *self.made.values())
         params = tuple(map(_settled_param, done.program.params))
@@ -127,13 +126,11 @@ class _Settling:
         return (*arrival, wait) if stmt.waits else arrival[1:]
 
     def _wait(self, place: Load, parity: Expr) -> Stmt:
-        """Wait until the phase of that parity has ended."""
         phases = Op("truncdiv", (place, self._expected(place)), COUNT)
         current = Op("bitand", (phases, Const(1, COUNT)), COUNT)
         return Await(Op("ne", (current, convert(parity, COUNT)), "bool"), f"for {place.buffer}")
 
     def _expected(self, place: Load) -> Expr:
-        """The number of arrivals that end a phase of this barrier."""
         counts = self._arrivals[place.buffer]
         found: Expr = Const(counts[-1], COUNT)
         for number in reversed(range(len(counts) - 1)):
@@ -144,7 +141,6 @@ class _Settling:
 
 
 def _is_meeting(stmt: Stmt) -> TypeGuard[Sync]:
-    """Whether other threads have to arrive, too."""
     return isinstance(stmt, Sync) and stmt.threads < stmt.count and not stmt.given
 
 
@@ -157,14 +153,12 @@ def _whole(buffer: Buffer) -> Region:
 
 
 def _settled_buffer(buffer: Buffer) -> Buffer:
-    """A row of barriers as counts of arrivals; other buffers without a layout."""
     is_row = buffer.scope == "barrier"
     scope = "shared" if is_row else buffer.scope
     return msgspec.structs.replace(buffer, scope=scope, arrivals=(), layout=None)
 
 
 def _settled_param(param: Param) -> Param:
-    """An array without a layout; a number unchanged."""
     if isinstance(param, Scalar):
         return param
     return Tensor(_settled_buffer(param.buffer), param.role)

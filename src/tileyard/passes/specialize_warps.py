@@ -79,7 +79,6 @@ class _Split:
         self.made: list[Buffer] = []
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """The barriers, the statements that both roles need, and the roles."""
         storage = Storage(msgspec.structs.replace(self._program, body=body))
         slicer = Slicer(storage)
         loops = [s for s in walk(body) if isinstance(s, For) and is_for_roles(s)]
@@ -237,7 +236,6 @@ def _count_registers(groups: tuple[Group, ...], threads: int) -> tuple[int, ...]
 
 
 def _as_serial(stmt: Stmt) -> Stmt:
-    """A loop with stages, of which only a part is left, as a loop without stages."""
     if not isinstance(stmt, For) or stmt.kind != "pipelined":
         return stmt
     kind: LoopKind = "serial"

@@ -53,9 +53,7 @@ class Storage:
         return {id(stmt): number for number, stmt in number_statements(self.program)}
 
     def filled_by(self, stmt: Stmt) -> str:
-        """The buffer that a tile operation, or a parallel loop over its elements, overwrites whole;
-        else empty.
-        """
+        """The buffer that a tile operation or a parallel loop over elements overwrites whole; else empty."""
         region = written_region(stmt)
         if region is not None:
             return region.buffer if self.is_whole(region) else ""

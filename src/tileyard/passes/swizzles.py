@@ -52,8 +52,8 @@ def possible_spans(buffer: Buffer) -> tuple[int, ...]:
 
 
 def make_swizzle(buffer: Buffer, span: int) -> Layout:
-    """A tile's layout with a swizzle of ``possible_spans``, as the frontend reads TileLang's: it
-    compares expressions.
+    """A tile's layout with a swizzle of ``possible_spans``, with TileLang's own expressions: it
+    compares them.
     """
     shape = constant_shape(buffer)
     *leading, row, column = (Var(name, "int32") for name in layout_indices(len(shape))[:-1])
@@ -112,9 +112,7 @@ def _modulo(expr: Expr, extent: int, by: int) -> Expr:
 
 
 def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Integers:
-    """The addresses of elements at the indices ``at``, in bytes, with a swizzle of ``span`` bytes,
-    0 for rows.
-    """
+    """The addresses in bytes of elements at ``at``, with a swizzle of ``span`` bytes, 0 for rows."""
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
     if not span:
         return np.asarray(np.ravel_multi_index(tuple(at), shape), np.int64) * size
@@ -129,9 +127,7 @@ def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Int
 
 
 def laid_out_addresses(buffer: Buffer, layout: Layout) -> Integers:
-    """The addresses of all elements in row-major order, with a layout, whose coordinates are in
-    their smallest box.
-    """
+    """The addresses of all elements in row-major order, in the smallest box of a layout's coordinates."""
     shape = constant_shape(buffer)
     corners = np.indices(shape, np.int32).reshape(len(shape), -1)
     frame = Frame(

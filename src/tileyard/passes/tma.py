@@ -13,7 +13,7 @@ from tileyard.passes.swizzles import is_known_swizzle
 
 @dataclass(frozen=True, kw_only=True)
 class TmaLimits:
-    """TMA's limits: bytes of alignment of addresses, strides and box rows; box elements per
+    """TMA's limits: alignment in bytes of addresses, strides and box rows; box elements by
     dimension; dimensions.
     """
 

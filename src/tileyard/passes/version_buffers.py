@@ -99,9 +99,7 @@ def _count_versions(loop: Stmt, tiles: frozenset[str]) -> dict[str, int]:
 
 
 def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[Stmt], Stmt]:
-    """Gives accesses to tiles with several versions their version ``at``, unless their indices
-    exceed ``ranks``.
-    """
+    """Gives tiles with several versions the version ``at`` unless their indices exceed ``ranks``."""
 
     def indices(buffer: str, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
         is_open = buffer in at and len(old) == ranks[buffer]
@@ -111,7 +109,6 @@ def _versioned(at: Mapping[str, Expr], ranks: Mapping[str, int]) -> Callable[[St
 
 
 def _grown(buffer: Buffer, versions: int) -> Buffer:
-    """``buffer`` with a leading dimension of versions."""
     if versions == 1:
         return buffer
     layout = None if buffer.layout is None else _grown_layout(buffer.layout, len(buffer.shape))

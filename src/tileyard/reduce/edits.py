@@ -1,6 +1,4 @@
-"""Edits of Programs on which cuts are built: statements by number, expressions everywhere.
-Candidates may be invalid: the search skips those.
-"""
+"""Edits of Programs for the cuts: statements by number, expressions everywhere. Results may be invalid."""
 
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -38,9 +36,7 @@ Known = Callable[[Expr], Expr | None]
 
 
 def replace_statements(program: Program, changes: Mapping[int, tuple[Stmt, ...]]) -> Program:
-    """``program`` with the statements of these pre-order numbers replaced, and dropped if all their
-    bodies become empty.
-    """
+    """``program`` with the statements of these pre-order numbers replaced, and emptied ones dropped."""
     body = _replace(program.body, changes, itertools.count())
     return msgspec.structs.replace(program, body=body)
 
@@ -158,9 +154,7 @@ def with_own_expressions(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
 
 
 def _change_own(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """``stmt`` with its expressions changed, but bound variables, regions' extents, and which row a
-    barrier is in.
-    """
+    """``stmt`` with its expressions changed, but bound variables, regions' extents, and barriers' rows."""
     fixed: list[object] = [getattr(stmt, "var", None)]
     fixed += [extent for region in regions_of(stmt) for extent in region.extents]
     if isinstance(stmt, InitBarrier):

@@ -39,7 +39,6 @@ def _parts(stmt: Stmt) -> Iterator[Expr]:
 
 
 def _simpler(expr: Expr) -> Iterator[Expr]:
-    """The possible replacements of an expression, of the same dtype."""
     for value in (0, 1):
         simple = constant(value, expr.dtype)
         if expr != simple:
@@ -50,7 +49,6 @@ def _simpler(expr: Expr) -> Iterator[Expr]:
 
 
 def _with_part(stmt: Stmt, place: int, new: Expr) -> Stmt:
-    """``stmt`` with the part at this position of ``_parts`` replaced."""
     at = 0
 
     def changed(expr: Expr) -> Expr:

@@ -43,9 +43,7 @@ def count_statements(program: Program) -> int:
 
 
 def search(program: Program, *, is_run: bool = True) -> Search:
-    """Yield candidates to replace ``program``, in rounds of all cuts, until one finds nothing
-    smaller; ``is_run`` if the caller runs them.
-    """
+    """Yield candidates for ``program`` in rounds of all cuts until one finds none; the caller may run them."""
     tried, weight = {program}, _weigh(program)
     before = None
     while before != program:

@@ -221,7 +221,6 @@ def _plain_loops(program: Program) -> Program:
 
 
 def _with_one_barrier(program: Program, row: Buffer) -> Program:
-    """``program`` with the first barrier of a row in place of all of them."""
     first = Load(row.name, (constant(0, "int32"),), row.dtype)
     one = constant(1, "int32")
 

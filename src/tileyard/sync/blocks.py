@@ -108,8 +108,8 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(HeadRun):
-    """A run of blocks with a time limit. ``taken`` are branches that ran; if it ``is_single``, only
-    the first block runs.
+    """A run of blocks, only the first if it ``is_single``, with a time limit. ``taken`` are
+    branches that ran.
     """
 
     now: Callable[[], float]
@@ -121,7 +121,6 @@ class _LimitedRun(HeadRun):
         return choose_blocks(extent, self.named[axis])[: 1 if self.is_single else None]
 
     def grid(self) -> None:
-        """Run all chosen blocks."""
         self.taken: set[tuple[int, bool]] = set()
         super().grid()
 

@@ -198,7 +198,6 @@ class Changes:
 
 
 def _frame(form: Form) -> object:
-    """The parts that no size may change."""
     program, control = form.program, form.control
     tiles = [one for one in program.buffers if one.scope != "global"]
     return tiles, program.threads, control.tracked, control.counters, control.loops

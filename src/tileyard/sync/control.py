@@ -156,7 +156,6 @@ def find_control(program: Program) -> Control | None:
 
 
 def _with_lets(exprs: Iterable[Expr], lets: dict[str, Expr]) -> Iterator[Expr]:
-    """Expressions, and the values that variables in them are bound to."""
     left, seen = list(exprs), set[str]()
     while left:
         expr = left.pop()

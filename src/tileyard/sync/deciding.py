@@ -1,6 +1,4 @@
-"""Finds the parameters whose whole numbers decide which statements run, and on which elements:
-indices, lengths, offsets, masks.
-"""
+"""Finds the parameters whose whole numbers decide which statements run, and on which elements."""
 
 from collections.abc import Iterable, Iterator
 

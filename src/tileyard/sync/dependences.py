@@ -59,7 +59,6 @@ def compare(written: Recorder, planned: Recorder) -> Finding | None:
 
 
 def _are_in(sources: list[set[Source]], executions: set[Execution | None]) -> bool:
-    """Whether both forms have all these statements."""
     return all(one is None or all(one.source in known for known in sources) for one in executions)
 
 

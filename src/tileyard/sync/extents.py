@@ -81,7 +81,6 @@ class _Measuring:
         self._loops: list[Loop] = []
 
     def run(self) -> Measured:
-        """Measure the whole Program."""
         grid = tuple(_evaluate(axis.extent, [self._given]) or 0 for axis in self._program.grid)
         names = [axis.var.name for axis in self._program.grid]
         corners = [

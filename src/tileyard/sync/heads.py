@@ -18,9 +18,7 @@ from tileyard.sync.control import Control
 
 
 class Head(Record):
-    """A role begins iteration ``index`` of ``loop``; roles are in loops ``inside``, in iterations
-    ``low`` to ``high``.
-    """
+    """A role begins iteration ``index`` of ``loop``; roles are ``inside`` loops, in ``low`` to ``high``."""
 
     loop: int
     index: int
@@ -113,9 +111,7 @@ class HeadRun(TracedRun):
         yield stmt is not None and self._numbers.get(id(stmt)), ranks.get(last), is_now
 
         def find_ranks(some: Iterable[Operation]) -> list[int]:
-            """Ranks; 0 for an operation in progress that touches nothing relevant; finished ones
-            are left out.
-            """
+            """Ranks; 0 for one in progress that touches nothing relevant; finished ones are left out."""
             known = ((ranks.get(self._at_operation.get(o.number, 0)), o.is_done) for o in some)
             return [rank or 0 for rank, is_done in known if rank or not is_done]
 

@@ -27,9 +27,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Period:
-    """Loops repeat after ``iterations`` at all trip counts; 0 if unknown: then ``missing`` is one
-    to check, too.
-    """
+    """Loops repeat after ``iterations`` at all trip counts; 0 if unknown: then check ``missing``, too."""
 
     iterations: int = 0
     missing: int | None = None
@@ -66,9 +64,7 @@ class _TooShort(Differ):
 
 
 class _Repeats:
-    """The states that recur in the ``longest`` run; raises Differ if none do or a deciding part
-    does not repeat.
-    """
+    """The states that recur in the ``longest`` run; raises Differ if none do or what decides changes."""
 
     def __init__(self, longest: Seen, shorter: Form, period: int) -> None:
         self._form, self._period = longest.form, period
@@ -110,8 +106,8 @@ class _Repeats:
     def _anchor(
         self, before: Form, after: Form, *, everywhere: bool = False
     ) -> tuple[list[str], int]:
-        """Whether each comparison keeps its distance from the first or last iteration, and how many
-        further ones there are.
+        """Whether comparisons keep their distance from the first or last iteration, and how many
+        more there are.
         """
         same = Changes(before, after, self._loops, mode="everywhere" if everywhere else "loops")
         grown = {more for name, more in same.extents.items() if name in self._loops}

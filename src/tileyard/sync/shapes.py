@@ -109,8 +109,8 @@ class Stretch:
 
 
 def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
-    """Plans small sizes for a kernel that accepts ``sizes``, perhaps these if they ``are_given``;
-    ValueError if it does not.
+    """Plans small sizes, perhaps the given ones if they ``are_given``; ValueError if the kernel
+    refuses these.
     """
     return _Planner(sizes, measure).plan(are_given=are_given)
 
@@ -141,7 +141,6 @@ class _Planner:
         self._base = found
 
     def plan(self, *, are_given: bool) -> Plan:
-        """Vary one driver after another, with the others at rest."""
         drivers = list(self._drivers())
         rest = dict(self._sizes)
         for driver in drivers:

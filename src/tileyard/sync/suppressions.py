@@ -83,7 +83,6 @@ def read_comments(file: str, text: str) -> Iterator[Allowed]:
 
 
 def _read(lines: Iterable[SourceLine]) -> Iterator[Allowed]:
-    """The comments within the functions that contain some of these lines."""
     by_file: dict[str, set[int]] = {}
     for where in lines:
         by_file.setdefault(where.file, set()).add(where.line)

@@ -10,9 +10,7 @@ _NUMBERED = re.compile(r"/\* (\d+): ")
 
 
 def annotate(text: str, lines: Mapping[int, SourceLine]) -> str:
-    """Returns ``text`` with ``kernels.py:41`` in each comment that names a statement whose line is
-    known; no line moves.
-    """
+    """``text`` with ``kernels.py:41`` in comments that name a statement of known line; no line moves."""
 
     def name(found: re.Match[str]) -> str:
         at = lines.get(int(found[1]))

@@ -23,8 +23,8 @@ Allow = Callable[[Mapping[str, Value]], None]
 def match_arguments(
     signature: Program, arguments: tuple[object, ...]
 ) -> list[tuple[Tensor | Scalar, object]]:
-    """The parameters passed, with or without the ``out`` tensors, and their arguments. BindError if
-    neither fits in number.
+    """The parameters passed, with or without ``out`` tensors, and their arguments. Raises BindError
+    for others.
     """
     given = [p for p in signature.params if isinstance(p, Scalar) or p.role != "out"]
     for params in (list(signature.params), given):
@@ -83,7 +83,6 @@ def guard(
 
 
 def _read_number(value: Any) -> Any:  # noqa: ANN401 - of any library
-    """A scalar argument as a Python number; None for anything else."""
     value = value.item() if getattr(value, "shape", None) == () else value
     return value if isinstance(value, bool | int | float) else None
 

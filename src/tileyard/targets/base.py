@@ -82,8 +82,8 @@ class RunsAgain(Protocol):
     """A launch that can be repeated with other content in its outputs, to show what depends on that."""
 
     def run_again(self, *, inverted: bool) -> None:
-        """Restore ``inout`` parameters, fill ``out`` ones by ``fill_differently``, and launch once
-        without printing.
+        """Restore ``inout``, fill ``out`` by ``fill_differently``, launch once as ``run`` does, not
+        printing.
         """
         ...
 

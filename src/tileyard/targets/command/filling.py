@@ -11,9 +11,7 @@ Places = Mapping[str, Place]
 
 
 def fill(template: str, places: Places) -> str:
-    """The text with its places filled, several texts joined by spaces. Raises BindError for a place
-    without a value.
-    """
+    """The text with its places filled, texts joined by spaces. Raises BindError for a place without value."""
     for _, name, _, _ in string.Formatter().parse(template):
         if name is not None and name not in places:
             said = f"{{{name}}} in {template!r} has no value in this step of this case"

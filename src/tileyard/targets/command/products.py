@@ -63,9 +63,7 @@ class Products:
             copy_file(source, into / path, source.stat().st_mode & 0o777)
 
     def hand_over(self, build: str) -> None:
-        """Hand a build over. Raises UsageError if it is incomplete or cannot be kept, HomeError
-        without room.
-        """
+        """Hand a build over. Raises UsageError if incomplete or not to be kept, HomeError without room."""
         with scratch_folder(self._scratch) as folder:
             self.take(build, folder)
             self._tell(build, folder)

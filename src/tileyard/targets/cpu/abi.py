@@ -19,8 +19,8 @@ RUNTIME_FILE = "runtime.so"
 
 
 class Fault(Record):
-    """How a kernel itself can fail, and the failing statement's number. ``value`` is the wrong
-    expression in the Program's words, empty for none.
+    """How a kernel can fail: the statement's number, and the wrong expression in the Program's
+    words, if any.
     """
 
     message: str
@@ -51,9 +51,7 @@ class Details(Record):
 
 
 def read_details(text: str) -> Details:
-    """Details from a manifest. Raises DamagedError if they are invalid, BindError if this host
-    cannot run the kernel.
-    """
+    """A manifest's details. Raises DamagedError for invalid ones, BindError if this host cannot run it."""
     try:
         details = decode_json(text, Details)
     except msgspec.DecodeError as error:

@@ -177,15 +177,12 @@ class Pool:
 
 
 def find_pool(runtime: Path, cores: tuple[int, ...], *, is_pinned: bool) -> Pool:
-    """The process's pool on these cores, or on all that it may use if empty. Raises BindError for
-    forbidden cores.
-    """
+    """The process's pool on these ``cores``, empty for all. Raises BindError for forbidden ones."""
     return _open_pool(str(runtime), cores or tuple(sorted(os.sched_getaffinity(0))), is_pinned)
 
 
 @cache
 def _open_pool(runtime: str, cores: tuple[int, ...], is_pinned: bool) -> Pool:
-    """A pool that all kernels of a process share."""
     foreign = sorted(set(cores) - set(range(os.cpu_count() or 1)))
     if foreign:
         raise BindError(f"this host has no core {foreign[0]}")

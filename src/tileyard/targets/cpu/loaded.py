@@ -25,8 +25,8 @@ from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """One array: ``address`` is its first element's, valid while ``keep`` is alive: the caller's
-    array, or a contiguous copy if it ``is_copy``.
+    """One array: the ``address`` of its first element while ``keep`` lives, a contiguous copy if it
+    ``is_copy``.
     """
 
     address: int

@@ -56,9 +56,7 @@ class Machine(Record):
 
 
 def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
-    """The machine for which a compiler with these macros generates code; caches are this host's if
-    native, else modest.
-    """
+    """The machine for which a compiler with these macros generates code, with modest caches unless native."""
     if "__AVX512F__" in macros:
         vector_bytes, registers = 64, 32
     elif "__AVX__" in macros:

@@ -171,9 +171,7 @@ class Toolchain:
 
 
 def find_compiler(asked: str) -> tuple[str, ...]:
-    """The command of a C compiler: ``asked``, else cc, gcc, clang, or zig from PyPI. Raises
-    ToolMissingError.
-    """
+    """A C compiler's command: ``asked``, else cc, gcc, clang, or zig from PyPI. Raises ToolMissingError."""
     if asked:
         command = tuple(shlex.split(asked))
         if command and shutil.which(command[0]):
@@ -199,9 +197,7 @@ def find_program(name: str) -> str | None:
 
 
 def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
-    """``find_compiler``'s, for this host (``native``) or a CPU level; ToolMissingError if it fails
-    or lacks the level.
-    """
+    """``find_compiler``'s, for this host or a CPU level. ToolMissingError if it fails or lacks the level."""
     command = find_compiler(asked)
     flags: tuple[str, ...] = (*FLAGS, *options.flags)
     macros, version = _ask(command, flags, options.level)

@@ -43,8 +43,8 @@ _REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
 
 
 class Architecture(Record):
-    """What code is for: a compute capability. ``suffix`` is ``a`` for exactly this one, ``f`` for
-    its family, empty for later minor versions, too.
+    """A compute capability; ``suffix`` is ``a`` for it alone, ``f`` for its family, empty if later
+    minors may run it.
     """
 
     major: int
@@ -98,9 +98,7 @@ def parse_architecture(name: str) -> Architecture:
 
 
 def list_architectures(capabilities: Iterable[int]) -> list[str]:
-    """The names of these compute capabilities (90 for 9.0), with those of special code: ``sm_90``,
-    ``sm_90a``.
-    """
+    """The names of these compute capabilities (90 for 9.0), with special code's: ``sm_90``, ``sm_90a``."""
     return [
         f"sm_{number}{suffix}"
         for number in sorted(capabilities)

@@ -56,9 +56,7 @@ def plain_number(value: Any, name: str) -> bool | int | float:  # noqa: ANN401
 
 
 def read_array(value: object, name: str, dtype: str, ordinal: int, stream: int) -> Operand:
-    """An array as an operand; BindError if it does not fit the parameter ``name``. The kernel will
-    be launched on ``stream``.
-    """
+    """An array for the launch ``stream``; BindError if it does not fit the parameter ``name``."""
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is not None:
         return _read_interface(interface, value, name, dtype)
@@ -89,8 +87,6 @@ def _read_interface(interface: Any, value: object, name: str, dtype: str) -> Ope
 
 
 class _Tensor(ctypes.Structure):
-    """``DLTensor`` of dlpack.h."""
-
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),

@@ -41,9 +41,7 @@ class Member(Record):
 
 
 class GroupSize:
-    """Finds the better group size: times one source alone, then a group. ``fixed`` is the user's, 0
-    to find one.
-    """
+    """Finds the better group size: times a source alone, then a group; ``fixed`` is the user's, or 0."""
 
     def __init__(self, fixed: int = 0) -> None:
         self._fixed = fixed
@@ -74,9 +72,7 @@ class GroupSize:
 def compile_in_groups(
     members: Sequence[Member], size: GroupSize, compile_one: Compile
 ) -> Sequence[Compiled]:
-    """Compile sources with the same headers; one verdict each, in order. Raises MemoryError if
-    NVRTC was refused memory.
-    """
+    """Compile sources with the same headers; one verdict each, in order. MemoryError if NVRTC gets none."""
     done: list[Compiled] = []
     while len(done) < len(members):
         count = size.choose(len(members) - len(done))

@@ -114,9 +114,7 @@ def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # 
 
 
 class _Reader:
-    """Follows one host function. Variables are compared by identity. ``workspaces`` are bytes that
-    it allocates for itself.
-    """
+    """Follows a host function; variables by identity. ``workspaces`` are bytes that it allocates for itself."""
 
     def __init__(self, signature: Program, device: Mapping[str, Any]) -> None:
         self._signature = signature
@@ -130,7 +128,6 @@ class _Reader:
         self.maps: list[TensorMap] = []
 
     def follow(self, stmt: Any) -> None:  # noqa: ANN401
-        """Follow a statement and everything in it."""
         match type(stmt).__name__:
             case "SeqStmt":
                 for part in stmt.seq:
@@ -251,7 +248,6 @@ class _Reader:
         return self._resolve(lower_expr(self._scope, value))
 
     def bind(self, var: Any, value: Any) -> None:  # noqa: ANN401
-        """Record the value of a variable."""
         place = self._find_place(value)
         if place is not None and place.what == "argument" and str(var.dtype) != "handle":
             self._know(var, self._scalar(place.index))

@@ -126,9 +126,7 @@ class CudaLaunch:
         self.run()
 
     def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
-        """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by the
-        device's events.
-        """
+        """``samples`` times of ``launches`` launches each, in nanoseconds per launch, by device events."""
         # If each launch has its own events, few launches are enough for a sample.
         pairs = min(launches, MOST_COLD) if self._policy.flush_l2 else 1
         each = 1 if self._policy.flush_l2 else launches

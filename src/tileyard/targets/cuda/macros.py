@@ -18,15 +18,13 @@ _OWN = f"{Path(tilelang.__file__).parent}/"
 
 
 class _Rewriting(threading.local):
-    """The state of one rewrite, in this thread."""
-
     make: Callable[..., Any] | None = None
     evaluated: bool = False
 
 
 def remember_macros() -> None:
-    """Make TileLang rewrite its own functions, not users', only once. Raises AttributeError if it
-    lacks the parts replaced.
+    """Make TileLang rewrite its own functions, but no user's, once. AttributeError if it lacks
+    parts replaced.
     """
     compile_object = utils.get_compiled_object
     evaluate = rewriting.DSLMutator._try_eval  # noqa: SLF001 - TileLang has no public way

@@ -103,9 +103,7 @@ class Memory:
         self._uploads.clear()
 
     def require(self, own: int, arrays: Sequence[Array]) -> None:
-        """Raise MemoryError, in one line, if the device has fewer bytes left than ``own`` and the
-        arrays need.
-        """
+        """Raise MemoryError, in one line, if the device has fewer bytes left than ``own`` and ``arrays``."""
         self._forget_dead()
         wanted = own + sum(
             guarded(array.nbytes) for array in arrays if id(array) not in self._uploads

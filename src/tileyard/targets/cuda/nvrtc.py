@@ -43,9 +43,7 @@ def split_source(source: str) -> tuple[str, str]:
 
 
 def find_layout(library: str, maps: Path = Path("/proc/self/maps")) -> str:
-    """A loaded library's address, which identifies a process's address layout; empty if random, or
-    not loaded.
-    """
+    """A loaded library's address, which identifies its process's layout; empty if random or not loaded."""
     personality = ctypes.CDLL(None).personality(0xFFFFFFFF)
     if personality < 0 or not personality & _ADDR_NO_RANDOMIZE:
         return ""

@@ -45,7 +45,6 @@ def overhear() -> Iterator[list[str]]:
 
 
 def _is_logged() -> bool:
-    """Whether both streams are appended to the same file."""
     out, err = map(os.fstat, _STREAMS)
     appends = all(fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND for number in _STREAMS)
     return stat.S_ISREG(err.st_mode) and os.path.samestat(out, err) and appends

@@ -71,9 +71,7 @@ class TensorMap(Record):
 
 
 class KernelLaunch(Record):
-    """One launch of a device function, in blocks, threads and bytes; ``cluster`` is empty if blocks
-    form none.
-    """
+    """One launch of a device function, in blocks, threads and bytes; ``cluster`` is empty for none."""
 
     symbol: str
     grid: tuple[Expr, Expr, Expr]

@@ -114,7 +114,6 @@ def _parameter(value: bytes) -> Parameter:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """All attributes of a section, each with number and value."""
     at = 0
     while at + 4 <= len(data):
         form, number, size = struct.unpack_from("<BBH", data, at)

@@ -121,9 +121,7 @@ _SHARED_BANKS = frozenset({3, 4})
 
 
 def reads_tables(code: bytes) -> bool:
-    """Whether an instruction reads a bank that a cubin's functions share, or one of another kind
-    has the same bits.
-    """
+    """Whether an instruction reads a bank that functions share, or one of another kind has the same bits."""
     return any(
         (word >> 9) & 7 in _CONSTANT_OPERAND and (word >> 54) & 31 in _SHARED_BANKS
         for (word,) in struct.iter_unpack("<Q8x", code[: len(code) // 16 * 16])

@@ -59,9 +59,7 @@ class Writer:
     def either(
         self, tests: Collection[str], first: Callable[[], None], other: Callable[[], None]
     ) -> None:
-        """Write ``first`` for when all tests hold, ``other`` for when one fails; without tests
-        ``first`` alone.
-        """
+        """Write ``first`` for when all tests hold, ``other`` for one that fails; without tests ``first``."""
         if not tests:
             first()
             return

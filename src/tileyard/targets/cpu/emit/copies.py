@@ -83,8 +83,8 @@ _PAGE = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
-    """The two regions of a copy. ``pairs`` maps each dimension of ``dst`` longer than 1 to its
-    counterpart in ``src``.
+    """A copy's regions; ``pairs`` maps each dimension of ``dst`` longer than 1 to its counterpart
+    in ``src``.
     """
 
     src: Region
@@ -226,9 +226,7 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
 
 
 def is_put(ctx: Context, boxes: Boxes) -> bool:
-    """Whether a copy goes past the caches: into a kept right operand that takes much of L2, as
-    gemms prefetch it anyway.
-    """
+    """Whether a copy into a kept right operand goes past the caches: it takes much of L2; gemms prefetch it."""
     buffer = boxes.dst.buffer
     kept, tile = ctx.plan.keeping.tiles.get(buffer), ctx.plan.tiles.get(buffer)
     if kept is None or tile is None or not isinstance(tile.layout, ColumnPanels):
@@ -370,9 +368,7 @@ def _exposed(body: tuple[Stmt, ...]) -> set[str]:
 
 
 def settle(ctx: Context, stmt: Stmt) -> None:
-    """Before ``stmt``, clear the tiles that it touches and that only count as clear; loops and
-    branches leave it to their bodies.
-    """
+    """Before ``stmt``, but not its bodies, clear the tiles that it touches and that only count as clear."""
     if isinstance(stmt, If | While) or (isinstance(stmt, For) and not is_parallel(stmt)):
         return
     if isinstance(stmt, Fill) and is_clear(stmt, ctx.plan):

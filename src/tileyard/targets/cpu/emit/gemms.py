@@ -327,7 +327,6 @@ def _function(ctx: Context, blocks: Blocks, rows: int, vectors: int) -> str:
 
 
 def _round_result(ctx: Context, blocks: Blocks, narrow: str) -> None:
-    """Round a result of a narrow type once, after the last step."""
     with ctx.out.block(f"for (int64_t i_ = 0; i_ < {blocks.plan.m}; ++i_)"):
         ctx.out.line(f"float *row_ = result_ + i_ * {blocks.c_row};")
         ctx.out.line("TY_INDEPENDENT")
@@ -336,7 +335,6 @@ def _round_result(ctx: Context, blocks: Blocks, narrow: str) -> None:
 
 
 def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
-    """Add a product that was computed elsewhere to ``c``, or assign it."""
     plan, dtype = blocks.plan, ctx.dtype(stmt.c.buffer)
     scalar = ctx.scalar(stmt.c.buffer)
     i, j = ctx.counter("i", plan.m), ctx.counter("j", plan.n)

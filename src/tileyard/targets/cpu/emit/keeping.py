@@ -190,7 +190,6 @@ class _Candidate:
     digits: tuple[_Digit, ...]
 
     def has(self, axis: Axis) -> bool:
-        """Whether the content depends on the block's place along ``axis``."""
         return any(digit.var == axis.var for digit in self.digits)
 
     @property

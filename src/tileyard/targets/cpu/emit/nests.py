@@ -312,7 +312,6 @@ def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | N
 
 
 def _is_covered(ctx: Context, step: Step) -> bool:
-    """Whether vectors of floats can do a step."""
     operations = {part.name for part in walk_expr(step.value) if isinstance(part, Op)}
     is_known = (
         step.value.dtype in FLOATS if isinstance(step, Fold) else not operations & ROW_FUNCTIONS

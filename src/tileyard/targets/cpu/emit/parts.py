@@ -83,8 +83,8 @@ def extent_of(region: Region, dimension: int) -> int:
 
 
 def pair_dimensions(src: Region, dst: Region, axis: int | None = None) -> dict[int, int] | None:
-    """Maps each dimension of ``dst`` longer than 1 to the one of ``src``, but ``axis``, of the same
-    extent; None for no match.
+    """For each dimension of ``dst`` longer than 1 the one of ``src``, ``axis`` aside, as long; None
+    for no match.
     """
     left, right = [i for i in long_dimensions(src) if i != axis], long_dimensions(dst)
     pairs = dict(zip(right, left, strict=False))

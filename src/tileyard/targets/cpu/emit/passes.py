@@ -1,6 +1,4 @@
-"""Writes passes over rows in C: four vectors at a time, then one, then single elements. Values
-between a pass's statements stay in registers.
-"""
+"""Writes passes over rows in C by four vectors, one, then elements; values between them stay in registers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -32,8 +30,8 @@ from tileyard.targets.cpu.emit.vectors import (
 def emit_pass(
     ctx: Context, found: Pass, unwritten: frozenset[str], rows: Sequence[Row], share: float
 ) -> None:
-    """Write the statements of a pass whose tests hold here. Nothing else reads the tiles
-    ``unwritten``; it prefetches a share of ``rows``.
+    """Write a pass whose tests hold. Nothing else reads ``unwritten`` tiles; a share of ``rows`` is
+    prefetched.
     """
     for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()
@@ -121,7 +119,6 @@ class _Rows:
         return [(i, step) for i, step in enumerate(self._nest.steps) if isinstance(step, Fold)]
 
     def _lines(self, text: str) -> None:
-        """Write one line per fold."""
         for i, step in self._folds():
             parts = (self._parts[QUAD, i], self._parts[ONE, i])
             self._ctx.out.line(text.format(self._totals[i], *parts, step.kind))

@@ -261,7 +261,6 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
 
 
 def _emit_deadlock(ctx: Context, roles: list[Role]) -> None:
-    """Write the report of the waits of the roles that have not ended."""
     stuck, count = ctx.names.fresh("stuck_"), ctx.names.fresh("stuck_count_")
     waiting = [role for role in roles if role.waits]
     if not waiting:

@@ -129,7 +129,6 @@ def _write_grid(
 
 
 def _make_plans(grids: tuple[Grid, ...], machine: Machine, *, is_plain: bool) -> list[Plan]:
-    """The plans of all grids, with workspaces at the same places."""
     plans = [make_plan(grid.program, machine, is_plain=is_plain) for grid in grids]
     if len(grids) == 1:
         return plans
@@ -233,7 +232,6 @@ def _declare_large(ctx: Context) -> None:
 
 
 def _product(ctx: Context, extents: tuple[Expr, ...]) -> str:
-    """The product of sizes in 64 bits."""
     known = [int(extent.value) for extent in extents if isinstance(extent, Const)]
     if len(known) == len(extents):
         return f"INT64_C({math.prod(known)})"

@@ -57,7 +57,6 @@ class _Reduction:
         self._rounding = SCALARS[self._dtype].narrow if is_sum else ""
 
     def write(self) -> None:
-        """Write the loops."""
         last = self._axis > max(self._kept, default=-1)
         if last and self._is_row_of_floats():
             self._nest(self._kept, self._whole_row)

@@ -38,9 +38,7 @@ _LEAST = 16
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
-    """Write an innermost loop of independent iterations, if rows are faster; returns whether it
-    did. The variable must have its range.
-    """
+    """Write an independent innermost loop, its variable in range, by rows if faster; returns whether it did."""
     stores, extent = plain_stores(stmt), find_number(stmt.extent)
     if (
         stores is None
@@ -68,7 +66,6 @@ class _Rows:
         self._count = 0
 
     def write(self, stores: list[Store]) -> None:
-        """Write all stores, one after another for each row of the loop."""
         out, kind, stmt = self._ctx.out, self._kind, self._stmt
         start = index(self._ctx, stmt.start)
         extent = find_number(stmt.extent) or 0
@@ -167,7 +164,6 @@ class _Rows:
             self._round(expr, to)
 
     def _round(self, expr: Expr, row: str) -> None:
-        """Round a row to the narrow type of ``expr``."""
         narrow = SCALARS[expr.dtype].narrow
         self._ctx.out.line(f"ty_row_round_{narrow}({row}, {row}, count_);")
 
@@ -215,7 +211,6 @@ class _Rows:
         return row
 
     def _loop(self, target: str, expr: Expr) -> None:
-        """Write the values of ``expr`` without the final rounding to ``target``."""
         out, kind = self._ctx.out, self._kind
         count = count_at_once(expr, self._stmt)
         out.line("TY_INDEPENDENT")

@@ -70,8 +70,8 @@ def _is_grid(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _collect(program: Program) -> list[tuple[tuple[Axis, ...], list[_Part]]]:
-    """The axes and parts of all grids, with bindings equal in all blocks in each; empty if a grid
-    needs another's values.
+    """The axes and parts of all grids, each with bindings equal in all blocks; empty if grids need
+    others' values.
     """
     known = {*program.dims, *scalar_params(program)}
     bound: list[_Part] = []
@@ -164,9 +164,7 @@ def separate_views(program: Program) -> Program:
 
 
 class _Flow:
-    """Follows a body and tracks the type as which the whole memory of ``group`` was written, empty
-    if unknown.
-    """
+    """Follows a body and tracks the type as which all memory of ``group`` was written, empty if unknown."""
 
     def __init__(self, group: list[Buffer]) -> None:
         self._buffers = {buffer.name: buffer for buffer in group}

@@ -35,9 +35,7 @@ class Shape:
 
     @property
     def chunk(self) -> int:
-        """Contiguous elements of a row of ``a``: half a cache line, as with whole lines a step's
-        rows share an L1 bank.
-        """
+        """Elements of a row of ``a``: half a cache line; with whole ones a step's rows share an L1 bank."""
         return LINE // 2 // C_BYTES[self.scalar]
 
 
@@ -144,8 +142,8 @@ class Tile:
 
 
 def panel_elements(depth: int, columns: int, size: int) -> int:
-    """Elements from one panel of columns to the next: a line more if a multiple of 1 KiB, lest
-    panels compete for cache sets.
+    """Elements from one panel of columns to the next, plus a line if a multiple of 1 KiB: cache
+    sets compete.
     """
     content = depth * columns
     return content + (LINE // size if content * size % 1024 == 0 else 0)
