@@ -25,7 +25,7 @@ _NAMES = ("__module__", "__qualname__", "__doc__")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelDeclaration(Generic[P, R]):
-    """A kernel with its declaration, fields as given to ``kernel``; a call does what its ``function`` does."""
+    """A kernel with its declaration, fields as given to ``kernel``; a call does what ``function`` does."""
 
     function: Callable[P, R]
     space: SpaceSource | None = None
@@ -190,7 +190,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
 
 
 def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
-    """Declare ``function``, or redeclare it: fields, as in a KernelDeclaration, replace its own unless None."""
+    """Declare ``function``, or redeclare it; ``fields`` are a KernelDeclaration's, None keeps one."""
     _check_callable("the decorated object", function)
     if not isinstance(function, KernelDeclaration):
         function = KernelDeclaration(function=function, shapes={}, pass_configs={})
@@ -238,7 +238,7 @@ def user_function(decorated: object) -> object:
 
 
 def shape_arguments(info: KernelInfo, shape: str, where: str = "") -> dict[str, Value]:
-    """The arguments of a shape, the first if ``shape`` is empty; else a UsageError that begins with
+    """The arguments of a shape, by default the first; for an unknown one a UsageError that begins
     ``where``.
     """
     if not shape:

@@ -110,9 +110,7 @@ def _bits(word: Expr, shift: int, mask: int) -> Expr:
 
 
 def _packed(bits: int, place: Place, offset: int, factor: int) -> Unpack:
-    """Numbers of ``bits``; ``place`` is the byte and bit of number ``i``; ``x`` means ``factor * x
-    - offset``.
-    """
+    """Numbers of ``bits``, ``i`` at the byte and bit ``place`` gives; ``x`` means ``factor * x - offset``."""
 
     def unpack(_: Scope, first: Load, count: int) -> tuple[list[Stmt], Numbers]:
         found: Numbers = []
@@ -168,7 +166,7 @@ def _fp4(word: Expr, places: list[int]) -> Expr:
 
 @dataclass(frozen=True)
 class _Function:
-    """A known function: its text's digest, result type, what it does, for which ``counts``: by
+    """A known function: its text's digest, result type, what it does, for which ``counts``, by
     default the last.
     """
 

@@ -149,9 +149,7 @@ def _keep_generated_source(module: ModuleType) -> None:
 
 
 def _note_callers(module: ModuleType) -> None:
-    """Let statements of TileLang's macros also name the line that called the macro; those of roles
-    their own.
-    """
+    """Let statements of TileLang's macros also name the macro's caller; those of roles their own line."""
     builder: Any = getattr(module, "Builder", None)
     set_place = getattr(builder, "set_fileline", None)
     if set_place is None:  # another version of TileLang: such lines are found by reading

@@ -67,7 +67,7 @@ class Watch:
             self._opened_ns.pop(path, None)
 
     def tell(self, code: Iterable[str], apart: Path) -> Reads | None:
-        """What was read so far outside ``apart``, and the functions' files ``code``; None if a file
+        """What was read so far outside ``apart``, and the functions' ``code`` files; None if one
         has changed.
         """
         known = set(code)

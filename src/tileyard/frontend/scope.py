@@ -291,8 +291,8 @@ class Scope:
         return simple if type(simple).__name__ == "IntImm" else expr
 
     def defer(self, var: object, value: object, *, is_ready: bool = False) -> None:
-        """Note that ``var``, wherever it occurs, is ``value``; unless it ``is_ready``, variables in
-        it are bound later.
+        """Note that ``var`` is ``value`` wherever it occurs; unless it ``is_ready``, its variables
+        come later.
         """
         self._deferred[key_of(var)] = value
         if is_ready:

@@ -117,9 +117,7 @@ def _group(scope: Scope, call: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
 
 
 def _sync(scope: Scope, call: Any, threads: int, everyone: int) -> tuple[Stmt, ...]:  # noqa: ANN401
-    """Arguments: a sync's memory, and but for the block's barrier its number and how many threads
-    meet there.
-    """
+    """Arguments: a sync's memory, and for all but the block's its number and how many threads meet there."""
     waits = call_name(call) == "tirx.tvm_storage_sync"
     if waits and str(call.args[0].value) != "shared":
         return ()

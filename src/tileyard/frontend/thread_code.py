@@ -141,8 +141,8 @@ class ThreadCode:
         return _is_access(node) and self.is_own(node.buffer)
 
     def _visit(self, stmt: Any, *, is_own: bool, is_shared: bool = False) -> None:  # noqa: ANN401
-        """Note what ``stmt`` makes a thread's own: ``is_own``: only some may run it; ``is_shared``:
-        all divide it.
+        """Note what ``stmt`` makes a thread's own; ``is_own``: some may run it; ``is_shared``: all
+        divide it.
         """
         is_count = not is_shared and type(stmt).__name__ in _NO_BODY and counts(stmt)
         match type(stmt).__name__:
@@ -226,7 +226,7 @@ class ThreadCode:
         )
 
     def leaves(self, stmt: Any, *, is_repeated: bool = False) -> list[Leaf]:  # noqa: ANN401
-        """The accesses of statements in order; in loops of different lengths no thread can wait for others."""
+        """The accesses of statements in order; in loops of unequal lengths no thread can wait for others."""
         found = [self._leaf(stmt, is_repeated=is_repeated)]
         if type(stmt).__name__ in ("For", "While"):
             is_repeated = not any(map(self.depends, heads_of(stmt)))

@@ -230,7 +230,7 @@ def _product(
     scope: Scope,
     call: Any,  # noqa: ANN401
 ) -> tuple[Stmt, ...]:
-    """A product that TileLang commits itself if groups may be left after it (-1 for all), else over at once."""
+    """A product that TileLang commits if groups may be left after it (-1 for all), else over at once."""
     made, left = make(scope, call), int(call.annotations.get("wg_wait", default))
     if not left:
         return made

@@ -70,9 +70,7 @@ _POLICIES = {"square": "Square", "full_row": "FullRow", "full_col": "FullCol"}
 
 
 class Written(Record):
-    """A module's source with the kernel ``name``, TileLang's ``function``; statement numbers of
-    lines from 1.
-    """
+    """A module's source with the kernel ``name``, TileLang's ``function``; statements of lines from 1."""
 
     source: str
     name: str

@@ -121,9 +121,7 @@ def _file_of(written: Written) -> str:
 def require_same(
     program: Program, found: Program, lines: Mapping[int, SourceLine] | None = None
 ) -> None:
-    """Raise UnsupportedError for the first statement that reads back as another, provably equal
-    extents aside.
-    """
+    """Raise UnsupportedError for the first statement read back as another, but for provably equal extents."""
     mine, theirs = _plain(program), _plain(found)
     if mine == theirs:
         return

@@ -126,9 +126,7 @@ class History:
     def read(
         self, marks: tuple[Marks, Marks], where: Places, number: int, view: View
     ) -> list[Conflict]:
-        """Note that event ``number`` reads ``where`` in these ``marks`` of the history; returns the
-        conflicts.
-        """
+        """Note that event ``number`` reads ``where`` in this history's ``marks``; returns the conflicts."""
         writers, readers = marks
         updates = (one for one in self._members(readers[where]) if self._events[one].is_atomic)
         found = self._conflicts([*_present(writers[where]), *updates], number, view, was_write=True)

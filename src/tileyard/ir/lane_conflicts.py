@@ -99,7 +99,7 @@ class _Search:
 def find_conflicts(
     accesses: Sequence[Access], arrays: Mapping[str, Array], loops: Callable[[int], Loops]
 ) -> Found:
-    """The conflicts among ``accesses`` to ``arrays``, storage by name; ``loops`` gives a lane's loop values."""
+    """The conflicts among ``accesses`` to ``arrays``, by name; ``loops`` gives a lane's loop values."""
     search = _Search(arrays=arrays, loops=loops)
     shared: dict[int, list[Access]] = {}
     for access in accesses:

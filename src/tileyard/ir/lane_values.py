@@ -45,7 +45,7 @@ class Frame:
 
 
 class LaneEvaluator:
-    """Evaluates for a frame's lanes; ``load`` returns buffers' elements, ``literals`` are known by identity."""
+    """Evaluates for a frame's lanes; ``load`` returns elements, ``literals`` are known by identity."""
 
     def __init__(
         self,

@@ -156,7 +156,7 @@ def _accepts(accepts: Accepts, dtype: DType) -> bool:
 
 
 def explain_misuse(op: Op) -> str:
-    """What is wrong by the table with ``op``, whose arguments have known dtypes, in a line; empty if legal."""
+    """What is wrong by the table with ``op``, its arguments' dtypes known, in a line; empty if legal."""
     row = OPS.get(op.name)
     if row is None:
         return f"{op.name} is not a scalar operation"

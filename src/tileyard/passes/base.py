@@ -7,7 +7,7 @@ from tileyard.ir.nodes import Program
 
 
 class Note(Record):
-    """Why a pass left its input's statement ``number``, or a count there; ``other`` is a second one, or -1."""
+    """Why a pass left its input's statement ``number``, or a count there; ``other`` is a second, or -1."""
 
     number: int
     text: str

@@ -162,7 +162,7 @@ class _Inference:
                 )
 
     def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
-        """The largest spans that divide what one instruction reads of a row, 0 for none; several if unknown."""
+        """The largest spans that divide what an instruction reads of a row, 0: none; several if unknown."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()

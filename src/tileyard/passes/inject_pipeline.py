@@ -140,7 +140,7 @@ class _Pipeline:
         extent: Expr,
     ) -> tuple[Stmt, ...]:
         """A step outside of the steady loop; ``first`` is stage 0's iteration, in two parts, and
-        their start.
+        the start.
         """
         var, number, begin = first
         found, own = list[Stmt](), self._loop.var

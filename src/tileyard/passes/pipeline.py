@@ -87,7 +87,7 @@ def find_pipeline(name: str) -> tuple[Pass, ...]:
 
 
 def choose_pipeline(asked: str, target: str) -> str:
-    """The Tileyard pipeline for a target such as ``cuda:sm_90a``; empty: TileLang's. UsageError if unknown."""
+    """The Tileyard pipeline for a target as ``cuda:sm_90a``, empty for TileLang's. UsageError if unknown."""
     if asked in ("", TILELANG):
         return ""
     if asked != TILEYARD:

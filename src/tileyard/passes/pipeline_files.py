@@ -28,8 +28,8 @@ class _File(Record, forbid_unknown_fields=True):
 
 
 def read_pipeline(text: str, file: str, architecture: str = "sm_80") -> tuple[Pass, ...]:
-    """The passes in the ``text`` of a ``file``, for its ``architecture`` or this. UsageError has
-    file and entry.
+    """The passes in a ``file``'s ``text``, for its ``architecture`` or this. UsageError has file
+    and entry.
     """
     try:
         read = msgspec.convert(decode_toml(text), _File)

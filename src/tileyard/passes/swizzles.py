@@ -52,8 +52,8 @@ def possible_spans(buffer: Buffer) -> tuple[int, ...]:
 
 
 def make_swizzle(buffer: Buffer, span: int) -> Layout:
-    """A tile's layout with a swizzle of ``possible_spans``, with TileLang's own expressions: it
-    compares them.
+    """A tile's layout with a swizzle of ``possible_spans``, by TileLang's own expressions, which it
+    compares.
     """
     shape = constant_shape(buffer)
     *leading, row, column = (Var(name, "int32") for name in layout_indices(len(shape))[:-1])

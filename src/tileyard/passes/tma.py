@@ -13,8 +13,8 @@ from tileyard.passes.swizzles import is_known_swizzle
 
 @dataclass(frozen=True, kw_only=True)
 class TmaLimits:
-    """TMA's limits: alignment in bytes of addresses, strides and box rows; box elements by
-    dimension; dimensions.
+    """TMA's limits: alignment in bytes of addresses, strides and rows; box elements by dimension;
+    dimensions.
     """
 
     aligned_bytes: int = 16

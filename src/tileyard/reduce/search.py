@@ -43,7 +43,7 @@ def count_statements(program: Program) -> int:
 
 
 def search(program: Program, *, is_run: bool = True) -> Search:
-    """Yield candidates for ``program`` in rounds of all cuts until one finds none; the caller may run them."""
+    """Yield candidates, which the caller may run, for ``program``, in rounds of cuts until one finds none."""
     tried, weight = {program}, _weigh(program)
     before = None
     while before != program:

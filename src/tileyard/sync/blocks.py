@@ -108,9 +108,7 @@ class _OverLimit(Exception):
 
 
 class _LimitedRun(HeadRun):
-    """A run of blocks, only the first if it ``is_single``, with a time limit. ``taken`` are
-    branches that ran.
-    """
+    """A run of blocks, only the first if it ``is_single``, with a time limit; ``taken`` branches ran."""
 
     now: Callable[[], float]
     ends_at: float

@@ -106,9 +106,7 @@ class _Repeats:
     def _anchor(
         self, before: Form, after: Form, *, everywhere: bool = False
     ) -> tuple[list[str], int]:
-        """Whether comparisons keep their distance from the first or last iteration, and how many
-        more there are.
-        """
+        """Whether comparisons keep their distance from the first or last iteration, and how many more run."""
         same = Changes(before, after, self._loops, mode="everywhere" if everywhere else "loops")
         grown = {more for name, more in same.extents.items() if name in self._loops}
         others = (more for name, more in same.extents.items() if name not in self._loops)

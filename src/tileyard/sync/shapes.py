@@ -109,9 +109,7 @@ class Stretch:
 
 
 def plan_instances(sizes: Sizes, measure: Measure, *, are_given: bool = True) -> Plan:
-    """Plans small sizes, perhaps the given ones if they ``are_given``; ValueError if the kernel
-    refuses these.
-    """
+    """Plans small sizes, perhaps these if they ``are_given``; ValueError if the kernel refuses ``sizes``."""
     return _Planner(sizes, measure).plan(are_given=are_given)
 
 

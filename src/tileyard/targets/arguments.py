@@ -23,9 +23,7 @@ Allow = Callable[[Mapping[str, Value]], None]
 def match_arguments(
     signature: Program, arguments: tuple[object, ...]
 ) -> list[tuple[Tensor | Scalar, object]]:
-    """The parameters passed, with or without ``out`` tensors, and their arguments. Raises BindError
-    for others.
-    """
+    """The parameters passed, with or without ``out`` tensors, and their arguments; BindError otherwise."""
     given = [p for p in signature.params if isinstance(p, Scalar) or p.role != "out"]
     for params in (list(signature.params), given):
         if len(arguments) == len(params):

@@ -82,9 +82,7 @@ class RunsAgain(Protocol):
     """A launch that can be repeated with other content in its outputs, to show what depends on that."""
 
     def run_again(self, *, inverted: bool) -> None:
-        """Restore ``inout``, fill ``out`` by ``fill_differently``, launch once as ``run`` does, not
-        printing.
-        """
+        """Restore ``inout``, fill ``out`` by ``fill_differently``, and launch once, without printing."""
         ...
 
 

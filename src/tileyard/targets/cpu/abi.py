@@ -19,9 +19,7 @@ RUNTIME_FILE = "runtime.so"
 
 
 class Fault(Record):
-    """How a kernel can fail: the statement's number, and the wrong expression in the Program's
-    words, if any.
-    """
+    """How a kernel can fail: its statement's number, the wrong expression in the Program's words, if any."""
 
     message: str
     statement: int

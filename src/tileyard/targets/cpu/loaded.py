@@ -25,9 +25,7 @@ from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand:
-    """One array: the ``address`` of its first element while ``keep`` lives, a contiguous copy if it
-    ``is_copy``.
-    """
+    """An array: its first element's ``address`` while ``keep`` lives, a contiguous copy if it ``is_copy``."""
 
     address: int
     bytes: int

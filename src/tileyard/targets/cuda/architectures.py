@@ -43,9 +43,7 @@ _REGISTERS, _REGISTER_UNIT, _WARP, _PARTITIONS = 65_536, 256, 32, 4
 
 
 class Architecture(Record):
-    """A compute capability; ``suffix`` is ``a`` for it alone, ``f`` for its family, empty if later
-    minors may run it.
-    """
+    """A compute capability, with ``suffix`` for it alone (``a``), its family (``f``), or later minors."""
 
     major: int
     minor: int

@@ -114,7 +114,7 @@ def read_launch(host: Any, device: Any, signature: Program) -> LaunchRecord:  # 
 
 
 class _Reader:
-    """Follows a host function; variables by identity. ``workspaces`` are bytes that it allocates for itself."""
+    """Follows a host function; variables by identity. ``workspaces`` are bytes that it allocates."""
 
     def __init__(self, signature: Program, device: Mapping[str, Any]) -> None:
         self._signature = signature

@@ -61,8 +61,8 @@ class LoweringError(Exception):
 
 
 def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
-    """A function from TVM's JSON, its layouts rebuilt: TileLang compares variables by identity,
-    JSON renews them.
+    """A function from TVM's JSON, with new layouts: TileLang compares variables by identity, JSON
+    renews them.
     """
     func = tvm.ir.load_json(tir)
 
@@ -182,7 +182,7 @@ def _diagnose(error: Exception, tir: str, trace: str) -> Diagnostic:
 
 
 def _find_place(tir: str, message: str, trace: str) -> SourceLine | None:
-    """The line of the statement that a message means: the first with both buffers, or the only of its kind."""
+    """The line of the statement that a message means: the first with both buffers, or the only one."""
     named, kind = _BUFFERS.search(message), _KIND.search(message) or _OPERATION.search(trace)
     if named is None and kind is None:
         return None

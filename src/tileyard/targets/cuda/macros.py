@@ -23,9 +23,7 @@ class _Rewriting(threading.local):
 
 
 def remember_macros() -> None:
-    """Make TileLang rewrite its own functions, but no user's, once. AttributeError if it lacks
-    parts replaced.
-    """
+    """Make TileLang rewrite its own functions, no user's, once. AttributeError if it lacks parts replaced."""
     compile_object = utils.get_compiled_object
     evaluate = rewriting.DSLMutator._try_eval  # noqa: SLF001 - TileLang has no public way
     mutate = rewriting.mutate

@@ -83,8 +83,8 @@ _PAGE = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
-    """A copy's regions; ``pairs`` maps each dimension of ``dst`` longer than 1 to its counterpart
-    in ``src``.
+    """A copy's regions; ``pairs`` maps dimensions of ``dst`` longer than 1 to their counterparts in
+    ``src``.
     """
 
     src: Region
@@ -226,7 +226,7 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
 
 
 def is_put(ctx: Context, boxes: Boxes) -> bool:
-    """Whether a copy into a kept right operand goes past the caches: it takes much of L2; gemms prefetch it."""
+    """Whether a copy into a kept operand goes past the caches: it takes much of L2; gemms prefetch it."""
     buffer = boxes.dst.buffer
     kept, tile = ctx.plan.keeping.tiles.get(buffer), ctx.plan.tiles.get(buffer)
     if kept is None or tile is None or not isinstance(tile.layout, ColumnPanels):

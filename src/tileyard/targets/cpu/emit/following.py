@@ -151,9 +151,7 @@ def find_repeat(ctx: Context, body: Sequence[Stmt]) -> Callable[[tuple[Expr, ...
 
 
 def _repeats(ctx: Context, stmt: Copy) -> bool:
-    """Whether a copy fills a tile with unchanged elements of an array that is never written, or of
-    such a tile.
-    """
+    """Whether a copy fills a tile with elements, unchanged, of an array never written, or of such a tile."""
     src, dst = stmt.src, stmt.dst
     written = buffer_effects(ctx.program.body).written
     read = {src.buffer} - ctx.repeats.keys()

@@ -83,9 +83,7 @@ def extent_of(region: Region, dimension: int) -> int:
 
 
 def pair_dimensions(src: Region, dst: Region, axis: int | None = None) -> dict[int, int] | None:
-    """For each dimension of ``dst`` longer than 1 the one of ``src``, ``axis`` aside, as long; None
-    for no match.
-    """
+    """For dimensions of ``dst`` longer than 1 those of ``src``, but ``axis``, as long; None for no match."""
     left, right = [i for i in long_dimensions(src) if i != axis], long_dimensions(dst)
     pairs = dict(zip(right, left, strict=False))
     is_match = len(left) == len(right) and all(

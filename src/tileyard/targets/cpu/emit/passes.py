@@ -30,8 +30,8 @@ from tileyard.targets.cpu.emit.vectors import (
 def emit_pass(
     ctx: Context, found: Pass, unwritten: frozenset[str], rows: Sequence[Row], share: float
 ) -> None:
-    """Write a pass whose tests hold. Nothing else reads ``unwritten`` tiles; a share of ``rows`` is
-    prefetched.
+    """Write a pass whose tests hold; nothing else reads ``unwritten`` tiles. It prefetches its
+    share of ``rows``.
     """
     for number, stmt in numbered(found.statements, ctx.statement):
         said = print_statement(ctx.program, stmt).splitlines()[0].strip()

@@ -38,7 +38,7 @@ _LEAST = 16
 
 
 def emit_rows(ctx: Context, stmt: For) -> bool:
-    """Write an independent innermost loop, its variable in range, by rows if faster; returns whether it did."""
+    """Write an independent innermost loop, its variable in range, by rows if faster; returns whether."""
     stores, extent = plain_stores(stmt), find_number(stmt.extent)
     if (
         stores is None

@@ -70,7 +70,7 @@ def _is_grid(stmt: Stmt) -> TypeGuard[For]:
 
 
 def _collect(program: Program) -> list[tuple[tuple[Axis, ...], list[_Part]]]:
-    """The axes and parts of all grids, each with bindings equal in all blocks; empty if grids need
+    """The axes and parts of all grids, with bindings equal in all blocks; empty if they need
     others' values.
     """
     known = {*program.dims, *scalar_params(program)}

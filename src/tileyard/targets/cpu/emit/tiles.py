@@ -142,9 +142,7 @@ class Tile:
 
 
 def panel_elements(depth: int, columns: int, size: int) -> int:
-    """Elements from one panel of columns to the next, plus a line if a multiple of 1 KiB: cache
-    sets compete.
-    """
+    """Elements from one panel to the next: a line more if a multiple of 1 KiB, as cache sets compete."""
     content = depth * columns
     return content + (LINE // size if content * size % 1024 == 0 else 0)
 

@@ -29,7 +29,7 @@ _BYTES = {"int8": "i8", "uint8": "u8"}
 
 
 def vector(ctx: Context, expr: Expr, var: Var) -> str:
-    """The values of ``expr`` from ``var`` on, or its only one, with the final rounding; empty if not simple."""
+    """The values of ``expr`` from ``var`` on, or its only one, finally rounded; empty if not simple."""
     text, rounding = unrounded_vector(ctx, expr, var)
     return f"ty_round_row_{rounding}({text})" if text and rounding else text
 
