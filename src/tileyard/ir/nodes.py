@@ -89,7 +89,7 @@ class Buffer(Node, tag="buffer"):
     ``strides`` is empty for row-major, and 0 where only the array itself has the stride; it changes
     no result. With ``view_of`` it is the storage of that buffer, no view itself: the same bytes in
     row-major order in another shape or dtype. In scope ``barrier`` it is a row of int32 barriers,
-    each of whose phases ``arrivals`` end. ``layout`` is the annotated one, or None.
+    and ``arrivals`` has how many end a phase of each. ``layout`` is the annotated one, or None.
     """
 
     name: str
@@ -264,7 +264,7 @@ class Fill(TileOperation, tag="fill"):
 class Gemm(TileOperation, tag="gemm"):
     """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype. ``a`` is (m, k), or
     (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with ``transpose_b``; ``c`` is (m, n),
-    ignored before with ``clear``. ``policy``, how warps share ``c``, changes no result.
+    its old content ignored with ``clear``. ``policy``, how warps share ``c``, changes no result.
     """
 
     a: Region

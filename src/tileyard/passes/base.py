@@ -23,7 +23,7 @@ class Passed(Record):
 
 
 class Pass(Protocol):
-    """A frozen dataclass whose fields are its options. It keeps a valid Program valid, and its result."""
+    """A frozen dataclass, its fields the options. It keeps Programs valid, and their results the same."""
 
     @property
     def name(self) -> str:

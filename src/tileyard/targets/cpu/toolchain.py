@@ -39,8 +39,8 @@ _CHOICES = {
 
 class CpuOptions(Record):
     """``vectors`` is the widest vector in bits, 0 for the CPU's; ``unroll`` unrolls all loops; ``debug``
-    keeps variables and lines of the C, at the cost of speed; ``shift`` is bytes before the code, relative to
-    cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written.
+    keeps variables and lines of the C, at the cost of speed; ``shift`` bytes before the code move it
+    against cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written.
     """
 
     level: str = "native"
