@@ -1,4 +1,4 @@
-"""Groups the cases of a run that have the same binary and inputs: the first runs, the others end as it does."""
+"""Groups the cases of a run with the same binary and inputs: the first runs, the others end as it does."""
 
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ class Alike(Generic[CaseT]):
     _followers: dict[str, list[CaseT]] = field(default_factory=dict)
 
     def follow(self, case: str, keys: Keys, follower: CaseT) -> Trial | bool:
-        """The trial with which the case must end, or whether it now follows another case that is under way."""
+        """The trial with which the case must end, or whether it now follows another case under way."""
         if not keys.binary:
             return False
         first = self._firsts.setdefault((keys.binary, keys.golden), case)
@@ -27,10 +27,7 @@ class Alike(Generic[CaseT]):
         return first != case
 
     def end(self, case: str, trial: Trial) -> list[CaseT]:
-        """Record how a case ended; return the followers that must end with it.
-
-        A case from which nothing was learnt is no longer the first of its group.
-        """
+        """Record how a case ended; return its followers. If nothing was learnt, it no longer is the first."""
         key = (trial.keys.binary, trial.keys.golden)
         if trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:
             self._firsts[key] = trial

@@ -1,8 +1,4 @@
-"""Provides slots without a device: they limit the number of programs that run at the same time.
-
-For simulators and other programs that run on a CPU and share it, also with golden and check steps. Nothing is
-leased; the step host runs the programs and ends each at its own limit.
-"""
+"""Provides slots without a device, which limit how many programs run at once; the step host runs them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -51,7 +47,7 @@ class AnonymousSlots:
             await asyncio.wait({self._stopping})
 
     async def run(self, batch: RunBatch, watch: Watch) -> bool:
-        """Run a batch as soon as there is a place; see ``Slot``. A suspect gets a host of its own, so that it ends no other case."""
+        """Run a batch once there is a place; see ``Slot``. A suspect gets a host of its own."""
         stopping = self._stopping
         async with self._places:
             if self._stopping is not stopping:  # withdrawn while it waited; later batches still run
@@ -89,7 +85,7 @@ class AnonymousSlots:
 
 
 class _Slot(UnheldSlot):
-    """Runs one program at a time. It is always free, and its host already runs."""
+    """Runs one program at a time; its host already runs."""
 
     appetite = 0
 

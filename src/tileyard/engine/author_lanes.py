@@ -1,8 +1,4 @@
-"""Answers questions about one file of kernels with one process, or more if its golden results take long.
-
-A further process costs seconds of imports and the memory of the first. So it is started only after golden results have
-been made, and only if waiting for the remaining ones would take longer than that.
-"""
+"""Answers questions about one file of kernels with one process, or more if its golden results take long."""
 
 import asyncio
 import contextlib
@@ -21,13 +17,13 @@ from tileyard.workers.question import AnswerT, Question, Spent
 
 ASK_LIMIT_S = 60.0
 QUICK_S = 0.1
-"""Seconds below which one process makes all golden results, however many: the rest of a case takes as long."""
+"""Seconds below which one process makes all golden results: the rest of a case takes as long."""
 MEMORY_SHARE = 0.5
 """Share of the host's memory that all processes of a file may need together."""
 
 
 class Process(Protocol):
-    """One process of an author. ``footprint`` is what its answers depend on, ``spent`` the cost of the last one."""
+    """One process of an author; ``footprint``: what its answers depend on, ``spent``: the last one's cost."""
 
     cores: tuple[int, ...]
     footprint: Footprint | None
@@ -45,7 +41,7 @@ class Process(Protocol):
 
 @dataclass
 class Pace:
-    """The total cost of ``made`` golden results of a file. A process needs ``peak_bytes``, and takes ``start_s`` to start."""
+    """The total cost of ``made`` golden results of a file, and memory and start of one of its processes."""
 
     made: int = 0
     seconds: float = 0.0
@@ -62,9 +58,8 @@ class Pace:
         self.peak_bytes = max(self.peak_bytes, spent.peak_bytes)
 
     def is_worth_another(self, processes: int, left: int, cores: int, memory_bytes: int) -> bool:
-        """Whether waiting for ``left`` results takes longer than starting one more process.
-
-        False if the references already use the cores, or if the memory does not suffice.
+        """Whether waiting for ``left`` results takes longer than starting one more process, for
+        which cores and memory suffice.
         """
         if not self.made or (each_s := self.seconds / self.made) < QUICK_S:
             return False
@@ -87,10 +82,10 @@ def _tell_nobody(_fact: Fact) -> None:
 
 @dataclass
 class Lanes:
-    """Limits how many questions about kernels a run may have answered at the same time, ``most`` of one file.
-
-    ``count_left`` returns how many golden results of a side and file are still to be made. ``tell`` receives the facts about processes
-    that are started. There are at most ``most - 1`` further processes at a time: a file that does not need one leaves it to another.
+    """Limits how many questions about kernels are answered at once, ``most`` of one file and ``most
+    - 1`` by further processes of all.
+    ``count_left`` returns the golden results that a side and file still need; ``tell`` gets facts
+    on started processes.
     """
 
     most: int = 1
@@ -110,11 +105,9 @@ class Lanes:
 
 
 class AuthorLanes:
-    """The author of one file: each question goes to the first idle process.
-
-    ``footprint`` is what the last answer depends on, read before anything else is awaited. A golden result that has no key
-    beforehand may depend on what the process did before. Such results are made by the first process alone, which answers
-    everything from then on.
+    """The author of one file: each question goes to the first idle process. ``footprint`` is what
+    the last answer depends on: read it before awaiting. Golden results without a key may depend on
+    what the process did before: the first process alone makes them, and answers all from then on.
     """
 
     def __init__(self, make: Callable[[], Process], asked: tuple[str, str], lanes: Lanes) -> None:
@@ -171,7 +164,7 @@ class AuthorLanes:
     async def _ask(
         self, number: int, request: Question[AnswerT], limit_s: float
     ) -> AnswerT | Failed | None:
-        """Ask a process; None if the first one must be asked instead."""
+        """None if the first process must be asked instead."""
         process, is_golden = self._processes[number], isinstance(request, MakeGolden)
         if is_golden:
             self._consider()
@@ -184,7 +177,6 @@ class AuthorLanes:
         return reply
 
     def _consider(self) -> None:
-        """Start a further process if that pays."""
         if self._is_single or self._lanes.most == 1:
             return
         left, processes = self._lanes.count_left(*self._asked), self._count()
@@ -203,7 +195,7 @@ class AuthorLanes:
         self._start(self._begin(len(self._processes) - 1))
 
     async def _begin(self, number: int) -> None:
-        """Have a further process import the file, and let it answer. If it cannot, no other is tried."""
+        """Have a further process import the file, and let it answer; if it cannot, no other is tried."""
         can_answer = False
         with contextlib.suppress(*HOST_FAULTS):
             reply = await self._processes[number].ask(DescribeKernels(), ASK_LIMIT_S)
@@ -213,7 +205,6 @@ class AuthorLanes:
         self._lanes.tell(AuthorStarted(lanes=1 + self._lanes.further))
 
     def _put_back(self, number: int) -> None:
-        """Let a process answer the next question, if it may answer any more."""
         if number and self._is_single:
             self._lanes.further -= 1
             self._end(number)

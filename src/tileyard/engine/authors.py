@@ -68,9 +68,8 @@ class TracedAuthor(Author, Protocol):
 
 
 class WorkerAuthor:
-    """An author in a separate process that imports one file and answers one question at a time; replaced after an abnormal end.
-
-    ``footprint`` is what the answers of the present process depend on, and ``spent`` the cost of its last one; None before the first.
+    """An author in a process that imports one file; replaced after an abnormal end. ``footprint``
+    is what its answers depend on, ``spent`` the cost of the last one; None before the first.
     """
 
     def __init__(self, file: Path, home: Path, cores: tuple[int, ...], side: Side) -> None:
@@ -103,7 +102,7 @@ class WorkerAuthor:
         return msgspec.structs.replace(reply, is_final=True) if isinstance(reply, Failed) else reply
 
     async def _ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question; the first one also waits for the user's imports."""
+        """The first question also waits for the user's imports."""
         try:
             await self.begin()
         except WorkerLostError as error:
@@ -159,11 +158,7 @@ MakeAuthor = Callable[[Side, str], Author]
 
 
 class Authors:
-    """The authors of a run: one for each side and file, started at its first question.
-
-    ``make`` receives the side and the file's path, which is empty for kernels that the client itself holds.
-    ``lanes`` are those of the authors that it makes.
-    """
+    """The authors of a run, one for each side and file (empty: the client's own kernels)."""
 
     def __init__(
         self,
@@ -192,7 +187,7 @@ class Authors:
     async def elaborate(
         self, side: str, file: str, request: ElaborateConfig, limit_s: float
     ) -> ElaboratedConfig | Failed:
-        """Ask the author of a file, once per config: in the finals the same configs are needed again and again."""
+        """Ask the author of a file, once per config: the finals need the same configs again."""
         key = msgspec.msgpack.encode((side, file, request), order="sorted")
         if key in self._elaborated:
             return self._elaborated[key]

@@ -1,4 +1,4 @@
-"""Carries out the driver's orders about devices: acquires the lease of a slot, runs cases on it, releases it."""
+"""Carries out the driver's orders: acquires the lease of a slot, runs cases on it, releases it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,14 +35,13 @@ from tileyard.engine.yard import Yard
 from tileyard.workers.protocol import CaseRan
 
 LINGER_S = 1.0
-"""Most seconds for which an idle device is held. It is held for no longer than its runner took
-to start: then holding it costs at most as much as releasing and acquiring it again."""
+"""Most seconds for which an idle device is held, and no longer than its runner's start."""
 
 TURN_S = 3.0
 """Seconds for which a device is kept although others wait for it; a runner starts in a tenth of that."""
 
 Keep = Callable[[RanOn], int]
-"""Receives how a case ran whose outputs are still to be judged; returns the bytes of memory that they take."""
+"""Receives how a case ran whose outputs are to be judged; returns the bytes of memory that they take."""
 Tell = Callable[[Fact], None]
 
 
@@ -59,10 +58,7 @@ class Borrower:
         self._held = {slot.device.name: _Held(slot) for slot in slots}
 
     async def warm(self, count: int) -> None:
-        """Have ``count`` slots prepare what they can before their devices are asked for.
-
-        Called while cases are built: building takes about as long as the start of a runner.
-        """
+        """Have ``count`` slots prepare what they can before devices are asked for, while cases build."""
         cold = [held for held in self._held.values() if held.is_cold][:count]
         await asyncio.gather(*(self._warm(held) for held in cold))
 
@@ -132,7 +128,7 @@ class Borrower:
         held.turn_over_s = self._yard.clock.monotonic_s() + TURN_S
 
     def _is_wanted(self, held: "_Held") -> bool:
-        """Whether somebody waits for a device; as long as that cannot be read, a lease is kept."""
+        """Whether somebody waits for a device; False as long as that cannot be read."""
         if not held.lease:
             return True
         try:
@@ -161,7 +157,7 @@ class Borrower:
         return self._held[device].refusal
 
     def give_up(self, progress: Progress) -> None:
-        """End a case that was lost too often, with the outcome of its last attempt and a message about all attempts."""
+        """End a case that was lost too often, with its last outcome and a message about all attempts."""
         *before, last = progress.attempts
         progress.attempts = tuple(before)
         held = self._held[progress.lost_on]
@@ -227,10 +223,7 @@ class Borrower:
         self._tell(CaseFinished(case=reply.case, device=slot.name, seconds=reply.seconds))
 
     def _join(self, members: Sequence[Progress], slot: str) -> Batch:
-        """One batch of all these cases; cases of several batches are in no order.
-
-        A case is abandoned above the best time that is certain now.
-        """
+        """Cases of several batches have no order, and are abandoned above the best time certain now."""
         cases = tuple(self._bound(member.case, slot) for member in members)
         return msgspec.structs.replace(members[0].batch, cases=cases)
 
@@ -276,8 +269,6 @@ class _Held:
 
 
 class _Watch:
-    """Receives what a slot reports of one run."""
-
     def __init__(self, borrower: Borrower, held: _Held) -> None:
         self._borrower = borrower
         self._held = held

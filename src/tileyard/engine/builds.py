@@ -9,7 +9,7 @@ _Build = tuple[tuple[str, str], BuildKey]
 
 
 class BuildQueue:
-    """Cases that wait for a compile worker, in order of arrival. Of the builds that share a cache one is made at a time."""
+    """Cases that wait for a compile worker, oldest first. Builds that share a cache are made singly."""
 
     def __init__(self) -> None:
         self._cases: deque[CasePrepared] = deque()
@@ -30,7 +30,7 @@ class BuildQueue:
             self._cases.append(fact)
 
     def take(self, worker: int, workers: int) -> tuple[str, ...]:
-        """The cases that one of ``workers`` workers builds next: cases of one builder, at most its share of them."""
+        """The cases that one of ``workers`` builds next: cases of one builder, at most its share of them."""
         used = self._caches.values()
         first = next((one for one in self._cases if not one.cache or one.cache not in used), None)
         if first is None:
@@ -67,10 +67,7 @@ class BuildQueue:
         return [fact.case for fact in members]
 
     def fail(self, case: str) -> None:
-        """A build failed: the cases with the same key are reported one by one, each by its own build.
-
-        The driver finds the recorded failure at once, so nothing is compiled twice.
-        """
+        """A build failed: the cases with its key are reported one by one, and find the recorded failure."""
         build = self._build_of[case]
         left = [fact for fact in self._members.pop(build, []) if fact.case != case]
         if left:

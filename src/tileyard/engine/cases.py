@@ -1,7 +1,5 @@
-"""Holds the cases that are planned and have not ended: the stage of each, and what its batch still waits for.
-
-A case goes waiting -> preparing -> prepared -> building -> built -> running (-> judging) -> ended. A batch is
-ready once each of its cases is built or has ended.
+"""Holds the planned cases: the stage of each, and what its batch still waits for.
+Stages: waiting, preparing, prepared, building, built, running, judging (kernels), ended.
 """
 
 from collections import deque
@@ -43,10 +41,8 @@ class _BatchState:
 
 
 class PlannedCases:
-    """Moves cases from stage to stage. The direct consequences of a move are put into ``due``.
-
-    ``stages`` maps the key of each case to its stage. ``waiting`` are to be prepared, ``to_build`` to be built, the batches
-    in ``looked_up_now`` looked up, and those in ``ready`` run. ``grounds`` are the devices of each target and number of devices at once.
+    """Moves cases from stage to stage; the direct consequences are put into ``due``. ``stages`` is
+    by case; ``grounds`` are the devices of each target and number of devices at once.
     """
 
     def __init__(self, due: list[Command], grounds: Mapping[Ground, frozenset[str]]) -> None:
@@ -160,9 +156,8 @@ class PlannedCases:
         ]
 
     def start(self, entry: Ready, room_bytes: int) -> list[str]:
-        """Start a batch that was taken from the queue; return the cases that run.
-
-        If their outputs would take more than ``room_bytes``, unless that is 0, the rest stays ready.
+        """Start a batch taken from the queue; return the cases that run: their outputs take at most
+        ``room_bytes``, if not 0.
         """
         state = self._batches[entry.batch]
         started: list[str] = []
@@ -211,7 +206,7 @@ class PlannedCases:
         self.ready.clear()
 
     def strand_without(self, usable: frozenset[str], device: str) -> None:
-        """Give up the cases that no usable device can run and no process works on: ``device`` was the last."""
+        """Give up the cases that no usable device can run and none works on: ``device`` was the last."""
         for state in list(self._batches.values()):
             if not state.is_run or state.entry.devices & usable:
                 continue

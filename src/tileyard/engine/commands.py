@@ -1,4 +1,4 @@
-"""The facts that the engine's state takes in, and the commands that it returns. Plain values; nothing here acts."""
+"""The facts that the engine's state takes in, and the commands that it returns: plain values."""
 
 from tileyard.base.model import Batch, BuildKey, Outcome, Record
 
@@ -13,10 +13,10 @@ class BatchesPlanned(Record, tag="batches_planned"):
 
 
 class CasePrepared(Record, tag="case_prepared"):
-    """The author is done with a case.
-
-    ``built``: its artifact already exists. Up to ``group`` kernels of the same ``builder`` are built in one request, and builds with the same
-    ``cache`` one at a time. ``expected_s`` is the duration of its last run, None if that is not known. ``output_bytes`` is the size of the outputs that the judge will look at.
+    """The author is done with a case. ``built``: its artifact exists. Up to ``group`` kernels of a
+    ``builder`` are built per request, builds of the same ``cache`` one at a time. ``expected_s`` is
+    the duration of its last run, None if unknown; ``output_bytes`` the size of the outputs that the
+    judge will look at.
     """
 
     case: str
@@ -55,10 +55,7 @@ class CompilerFreed(Record, tag="compiler_freed"):
 
 
 class CaseFinished(Record, tag="case_finished"):
-    """A case reached its outcome without a build: in the author, by look-up, or on a device.
-
-    ``device`` is where it ran, if it did, and ``seconds`` for how long.
-    """
+    """A case ended without a build: in the author, by look-up, or after ``seconds`` on ``device``."""
 
     case: str
     device: str = ""
@@ -66,10 +63,8 @@ class CaseFinished(Record, tag="case_finished"):
 
 
 class CaseRanWell(Record, tag="case_ran_well"):
-    """A case is done with its device after ``seconds``; its outputs are still to be judged, without a device.
-
-    The judge compares those of a kernel; they take ``unjudged_bytes`` of memory until then. ``is_rival``:
-    its time may bound those of others.
+    """A case is done with its device after ``seconds``; its outputs, ``unjudged_bytes`` of memory
+    for a kernel, are still to be judged. ``is_rival``: its time may bound those of others.
     """
 
     case: str
@@ -120,17 +115,14 @@ class LeaseAwaited(Record, tag="lease_awaited"):
 
 
 class LeaseFailed(Record, tag="lease_failed"):
-    """A device did not come, or was lost before its runner turned to any case.
-
-    ``outcome`` is ``queue_timeout`` if it did not come in time, else ``infra_error``.
-    """
+    """No device in time (``queue_timeout``), or lost before its runner turned to a case (``infra_error``)."""
 
     device: str
     outcome: Outcome
 
 
 class RunOver(Record, tag="run_over"):
-    """A device is done with the cases that it was given, or had to stop; ``held`` if the lease is still ours."""
+    """A device is done with its cases, or had to stop; ``held`` if the lease is still ours."""
 
     device: str
     held: bool
@@ -211,10 +203,7 @@ class Build(Record, tag="build"):
 
 
 class LookUp(Record, tag="look_up"):
-    """Look for recorded results of a batch, now that all of it is built.
-
-    For an interleaved batch, whether it was measured before; else whether a case has the same binary.
-    """
+    """Look for recorded results of a built batch: all of an interleaved one, else the same binaries."""
 
     batch: str
 

@@ -1,7 +1,4 @@
-"""The engine's compile workers: one per core it may build on, long-lived, replaced when they die.
-
-Their address space is limited, so that excessive memory use of a compiler ends only its kernel, and not the host.
-"""
+"""The engine's compile workers: one per core it may build on, of limited memory, replaced when they die."""
 
 import asyncio
 import contextlib
@@ -40,8 +37,7 @@ SHARED_LIMIT_S = 300.0
 MEMORY_SHARE = 0.8
 """Share of the host's memory that all compile workers together may take."""
 LEAST_MEMORY_BYTES = 4 << 30
-"""Least address space of a worker: twice the addresses that TileLang and NVRTC take for a GEMM, of which
-less than half is memory."""
+"""Least address space of a worker: twice what TileLang and NVRTC take for a GEMM, mostly not memory."""
 
 
 Builder = tuple[str, str]
@@ -51,10 +47,8 @@ TellBuilt = Callable[[BuildKey], None]
 
 
 class CompilePool:
-    """Compile workers by number, separate ones for each builder; those of number ``i`` are pinned to ``cores[i]``.
-
-    At most one worker of each number builds at a time. Build tools that start processes of their own are not pinned.
-    ``sides`` are by name; ``group_size`` is as in a yard.
+    """Compile workers of each builder; those of number ``i`` are pinned to ``cores[i]``, and one of
+    them builds at a time. Build tools that start processes of their own are not pinned.
     """
 
     def __init__(
@@ -85,10 +79,7 @@ class CompilePool:
                 self._begun[which] = await Worker.start(self._command(which))
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """The target's information about itself on that side. Raises ToolMissingError if the target cannot be used.
-
-        Our own target for programs needs no worker for it: many suites build nothing.
-        """
+        """The target's description of itself on that side. Raises ToolMissingError if it cannot be used."""
         if builder not in self._infos and self._is_own(builder):
             own = CommandTarget()
             self._infos[builder] = TargetInfo(
@@ -107,13 +98,10 @@ class CompilePool:
         tell: TellBuilt = lambda build: None,
         anew: bool = False,
     ) -> AsyncIterator[Build]:
-        """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each. ``tell`` gets the builds that are ready before that.
-
-        A compiler that hangs, crashes or eats memory becomes an outcome. If that happened to
-        several kernels at once, each is built again alone, so that only the guilty one is blamed: a
-        group is given no longer than its most patient kernel alone. Lack of memory is
-        blamed on a kernel only if the worker had built nothing before. What the worker
-        makes for many kernels, such as precompiled headers, has a limit of its own.
+        """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each. ``tell``
+        gets builds that are ready before. A hang, crash or lack of memory is an outcome; after one of several
+        kernels, each is built again alone. Lack of memory is blamed on a kernel only if the worker had built
+        nothing before. What is made for many kernels has a limit of its own.
         """
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         if len(kernels) > 1:
@@ -137,7 +125,7 @@ class CompilePool:
         *,
         anew: bool,
     ) -> Sequence[Build]:
-        """The verdicts of a compile worker on all of these; for several kernels, nothing if it died."""
+        """The verdicts on all of these; for several kernels, nothing if the worker died."""
         started = self._clock.monotonic_s()
         try:
             process = await self._worker(worker)
@@ -186,7 +174,7 @@ class CompilePool:
         self._used.discard(worker)
 
     async def _worker(self, which: tuple[Builder, int]) -> Worker:
-        """The worker, started if necessary. Raises WorkerLostError if it ends before it has described its target."""
+        """Raises WorkerLostError if it ends before it has described its target."""
         if which in self._workers and self._workers[which].is_over:
             self._forget(which)
         if which not in self._workers:
@@ -253,7 +241,7 @@ class CompilePool:
 
 
 class _BuildWatch:
-    """Stops the clock of a build while its worker makes what many kernels share, and tells of builds that are ready."""
+    """Stops a build's clock while its worker makes what many kernels share; tells of ready builds."""
 
     def __init__(self, running: Limit, limit_s: float, tell: TellBuilt) -> None:
         self._running = running
@@ -285,7 +273,7 @@ def choose_memory(host_bytes: int, workers: int) -> int:
 def choose_cores(
     settings: Settings, devices: Sequence[Device], workers: int | None
 ) -> tuple[int, ...]:
-    """The core of each compile worker, ``workers`` of them or, if None, one per core: those that no device owns, if there are any."""
+    """The core of each compile worker (None: one per core), those that no device owns if there are any."""
     owned = {core for device in devices for core in device.cores}
     free = tuple(core for core in settings.cores if core not in owned) or settings.cores
     return tuple(free[number % len(free)] for number in range(workers or len(free)))

@@ -1,8 +1,4 @@
-"""Decides who may use which cores now: the one resource for which building and timing compete.
-
-A device that owns cores has them to itself while a batch is timed on it. This module decides nothing
-else, and changes nothing.
-"""
+"""Decides who may use which cores now: a device has its own to itself while a batch is timed on it."""
 
 from collections.abc import Iterable
 
@@ -27,9 +23,8 @@ def is_judged_here(device: Borrowing, entry: Ready, site: Site) -> bool:
 def is_quiet(
     device: Borrowing, entry: Ready, site: Site, building: Iterable[int], *, asking: bool
 ) -> bool:
-    """Whether nothing is built or asked on these cores now; if the batch is interleaved, on any core.
-
-    ``building`` are the workers that build; ``asking``: the author is answering a question.
+    """Whether nothing is built or asked on the device's cores; if the batch is interleaved, on any
+    core. ``building`` are the workers that build; ``asking``: the author is answering a question.
     """
     busy = {site.workers[worker] for worker in building}
     if entry.interleaved or not site.overlap:
@@ -38,9 +33,8 @@ def is_quiet(
 
 
 def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
-    """Cores on which nothing may start: a device is timing on them, or about to.
-
-    The judge may use those of a device that waits for it.
+    """Cores on which nothing may start: a device is timing on them, or about to. The judge may use
+    those of a device that waits for it.
     """
     held: frozenset[int] = frozenset()
     for device in devices:

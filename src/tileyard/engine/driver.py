@@ -60,17 +60,15 @@ from tileyard.engine.yard import Yard
 AHEAD = 2
 """Batches planned ahead per compile worker and per device: the current one and the next one."""
 BURST = 16
-"""Number of cases that are built before building pauses for a device that needs the same cores: after each
-pause a runner has to start again."""
+"""Cases that are built before building pauses for a device with the same cores, whose runner then starts."""
 SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
 """Number of kernels per build request if the target benefits from building several together."""
 
 
 class Driver:
-    """One run of one source: ``open`` it, iterate over ``trials``, and ``close`` it.
-
-    ``halted_by`` is the trial that ended the run, empty if none did.
+    """One run of one source: ``open``, iterate over ``trials``, ``close``. ``halted_by``: the trial
+    that ends it.
     """
 
     def __init__(
@@ -168,7 +166,6 @@ class Driver:
         self._drop(reason, StopAsked())
 
     def _halt_after(self, trials: Sequence[Trial]) -> None:
-        """Stop if one of these trials ends the run."""
         halts = self._yard.halts
         for trial in trials:
             if halts is not None and not self.halted_by and (reason := halts(trial)):
@@ -266,7 +263,6 @@ class Driver:
         self._woken.set()
 
     def _end(self, case: str, outcome: Outcome, message: str) -> None:
-        """End a case without a device, unless it has already ended."""
         if self._ledger.is_open(case):
             self._ledger.finish(self._ledger.progress(case), outcome, message)
             self._tell(CaseFinished(case=case))

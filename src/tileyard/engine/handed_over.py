@@ -1,4 +1,4 @@
-"""Holds the outputs that runners have handed over and that are not judged: their memory, and which parts are in use."""
+"""Holds the memory of outputs that runners have handed over and that are not judged."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from tileyard.workers.handing_over import IN_MESSAGE_BYTES, ROOM_BYTES
 from tileyard.workers.protocol import CaseRan, Extent
 
 READY = 4
-"""Number of outputs with memory allocated beforehand: one being written, one being judged, and two waiting."""
+"""Outputs with memory allocated beforehand: one being written, one being judged, and two waiting."""
 _TOUCHED_BYTES = 1 << 20
 
 
@@ -42,10 +42,7 @@ class HandedOver:
         return self._room_bytes // len(self._memories) if device in self._memories else 0
 
     async def make_ready(self, output_bytes: int, count: int) -> None:
-        """Allocate memory for ``count`` outputs before a device is held: allocating costs more than filling.
-
-        If there is none, the runner will report it.
-        """
+        """Allocate memory for ``count`` outputs before a device is held; without any, a runner says so."""
         if output_bytes <= IN_MESSAGE_BYTES or output_bytes * count <= self._ready_bytes:
             return
         ready, self._ready_bytes = self._ready_bytes, output_bytes * count

@@ -39,9 +39,8 @@ class StepHost:
         self._lost = ""
 
     async def ask(self, request: Question[AnswerT]) -> AnswerT:
-        """The single answer to a request. Raises HomeError, UsageError if the user's files are the
-        cause, or WorkerLostError if every host that was asked died. A request that was running when a host died
-        then gets its own host, with which no other request dies.
+        """The single answer to a request. Raises HomeError, UsageError if the user's files are the cause, or
+        WorkerLostError if every host died. A request that was running when a host died gets its own host.
         """
         try:
             return await _ask(self, request)

@@ -1,4 +1,4 @@
-"""Has several cases checked by one process, whose output tells of each: all that are ready when the process before has ended."""
+"""Has all cases that are ready checked by one process, whose output tells of each."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ class JointBuilds:
             programs_of(self._yard).builds.part(program)
 
     def cache_of(self, progress: Progress) -> str:
-        """The name of the cache that the build of a case shares with those of other targets, empty for none."""
+        """The name of the cache that the build of a case shares with other targets, empty for none."""
         program = _program_of(progress)
         return programs_of(self._yard).builds.cache_of(program) if program else ""
 
@@ -45,7 +45,7 @@ class JointBuilds:
             self._yard.emit(TargetsBuilt(built=self._built, total=total))
 
     def publish_also(self, progress: Progress, others: Sequence[str]) -> Iterator[BuildKey]:
-        """Publish a build without products, which has all targets, as each of the others; yield their keys."""
+        """Publish a build without products, which has all targets, as each other one; yield their keys."""
         artifact = find_artifact(progress.keys.build, self._yard.objects) if others else None
         if artifact is not None and not names_products(_program_of(progress)):
             for program in others:

@@ -29,7 +29,7 @@ from tileyard.workers.protocol import (
 JUDGE = "tileyard.workers.judge"
 START_LIMIT_S = 60.0
 ATTEMPTS = 3
-"""Number of times a judge is asked the same question: its death may be chance, and is never the kernel's doing."""
+"""Times that a judge is asked the same question: its death may be chance, and is never the kernel's doing."""
 
 
 class JudgeProcess:
@@ -51,10 +51,7 @@ class JudgeProcess:
         self._program = program
 
     async def warm(self) -> None:
-        """Start the process unless it runs; return once it has loaded what it needs.
-
-        A failure is reported by ``ask``.
-        """
+        """Start the process unless it runs; return once it is loaded. ``ask`` reports a failure."""
         if self._worker is None and not self._asking.locked():
             async with self._asking:
                 with contextlib.suppress(WorkerLostError):
@@ -102,7 +99,7 @@ class JudgeProcess:
             return end.message
 
     async def _start(self) -> Worker:
-        """The process, ready for a question. Raises WorkerLostError if it cannot start."""
+        """Raises WorkerLostError if it cannot start."""
         if self._worker is None:
             worker = self._worker = await Worker.start(self._command())
             try:
@@ -133,10 +130,7 @@ def _is_lost(verdict: Judged) -> bool:
 
 
 def conclude(ran: CaseRan, verdict: Judged | Failed) -> CaseRan:
-    """The final result of a case that ran well, after its outputs were judged. A wrong result has no time.
-
-    Right outputs that a further run has changed are a ``mismatch``.
-    """
+    """The result of a judged case. Wrong ones have no time; if a further run changed it: ``mismatch``."""
     if verdict.outcome is Outcome.PASSED and ran.mismatch is not None:
         return msgspec.structs.replace(ran, outcome=Outcome.MISMATCH, measurement=None, outputs=())
     is_right = verdict.outcome is Outcome.PASSED

@@ -12,10 +12,7 @@ from tileyard.workers.protocol import CaseToJudge, Failed, Judged
 
 
 class Judging:
-    """Has kernels judged by the judge, several per question, and programs by their own steps.
-
-    ``cores`` are the cores that the judge may run on.
-    """
+    """Has kernels judged by the judge on ``cores``, several per question, and programs by their own steps."""
 
     def __init__(self, yard: Yard, ledger: Ledger, cores: tuple[int, ...]) -> None:
         self._yard = yard
@@ -33,7 +30,7 @@ class Judging:
         return self._yard.handed_over.take(ran.slot, ran.reply)
 
     async def judge(self, cases: Sequence[str]) -> AsyncIterator[str]:
-        """Judge the outputs of cases that ran well and end the cases; yield the key of each once it has ended."""
+        """Judge the outputs of cases that ran well and end them; yield the key of each once it has ended."""
         members = [self._ledger.progress(case) for case in cases]
         verdicts: Sequence[Judged | Failed]
         if members[0].command is not None:

@@ -60,10 +60,8 @@ class Progress:
 
 
 class RanOn(Record):
-    """Where a case ran, under which lease, and the runner's reply.
-
-    ``device`` is the queue's name for it if there is a queue, ``slot`` the engine's own name. ``identity`` is the
-    device's.
+    """Where a case ran, under which lease, and the runner's reply. ``device``: the queue's name for
+    it if there is a queue, ``slot``: the engine's name.
     """
 
     device: str
@@ -74,7 +72,7 @@ class RanOn(Record):
 
 
 class Ledger:
-    """The cases of one run. Each is opened once and ends once; ``fresh`` are the trials that ended since ``take`` was called."""
+    """The cases of one run, each opened and ended once; ``fresh`` are the trials since ``take``."""
 
     def __init__(self, yard: Yard, run: str) -> None:
         self._yard = yard
@@ -129,10 +127,9 @@ class Ledger:
         return [p for p in self._open.values() if p.batch.id == batch]
 
     def bound_ns(self, case: Case, slot: str) -> float:
-        """The time in ns above which a case need not be measured further on this slot; 0 for none.
-
-        It is the lowest upper bound in its group of a time whose case ended well, here or in an earlier run. Times of
-        other devices count once the source passes them in ``abandon_above_ns``.
+        """The lowest upper bound in ns of a time in its group that ended well; 0 for none. A case
+        above need not be measured further on this slot. Other devices count once the source passes
+        them in ``abandon_above_ns``.
         """
         if case.timing is None or not case.timing.group:
             return 0.0
@@ -142,7 +139,7 @@ class Ledger:
         return min(filter(None, (case.abandon_above_ns, *found)), default=0.0)
 
     def take(self) -> list[Trial]:
-        """The trials that ended since the last call, oldest first. They are recorded, then passed to the listeners."""
+        """The trials that ended since the last call, oldest first: to be recorded, then reported."""
         fresh, self.fresh = self.fresh, []
         self.unrecorded += [t for t in fresh if not (t.reused or t.id in self._passing)]
         if self._yard.clock.monotonic_s() >= self._retry_at_s:
@@ -153,7 +150,7 @@ class Ledger:
         return fresh
 
     def record(self) -> None:
-        """Record the trials that have ended; if the disk is full they stay ``unrecorded`` and are tried again later."""
+        """Record the ended trials; if the disk is full they stay ``unrecorded`` and are tried again later."""
         try:
             if self.unrecorded:
                 self._yard.store.record_all(self.unrecorded)
@@ -170,7 +167,7 @@ class Ledger:
         progress.insists = (*progress.insists, ran.reply.insists)
 
     def may_retry(self, progress: Progress, message: str) -> bool:
-        """Whether to repeat a step that the host failed while no device was held; if so, record the attempt."""
+        """Whether to repeat a step that the host failed, no device held; if so, record the attempt."""
         if sum(not attempt.device for attempt in progress.attempts) >= MAX_RETRIES:
             return False
         attempt = Attempt(device="", lease=0, message=message)
@@ -184,10 +181,7 @@ class Ledger:
     def finish(
         self, progress: Progress, outcome: Outcome, message: str, ran: RanOn | None = None
     ) -> None:
-        """End a case with a new trial, which ``take`` records before anything is reported.
-
-        A case that ran well also reports the flags that it collected.
-        """
+        """End a case with a new trial, which ``take`` records. One that ran well also reports its flags."""
         case, work = progress.case, progress.case.work
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
             message = "; ".join((*progress.flags, *([message] if message else [])))
@@ -294,8 +288,7 @@ class Ledger:
 
     def recall_paired(self, members: Sequence[Progress]) -> bool:
         """End every member of an interleaved batch with the recorded results of the same batch.
-
-        From now on the members' measurement keys depend on the other members.
+        Their measurement keys depend on the other members from now on.
         """
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
@@ -370,7 +363,6 @@ class Ledger:
                 self._end_alike(follower, trial)
 
     def _end_alike(self, progress: Progress, first: Trial) -> None:
-        """End a case as another one with the same binary ended."""
         by_name = {device.name: device.identity for device in self._yard.devices}
         usual = self._find_identities(progress)[0]
         self._key_measurement(progress, by_name.get(first.device, usual))
@@ -416,7 +408,7 @@ def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
 
 
 def _build_of(built: Build, trial: Trial) -> Build:
-    """How the build of a case ended that is not run here: as its trial did, unless the trial was skipped."""
+    """How the build of a case ended that is not run here: as its trial did, unless that was skipped."""
     if trial.outcome is not Outcome.SKIPPED:
         built = Build(
             outcome=trial.outcome,
@@ -431,10 +423,8 @@ def _build_of(built: Build, trial: Trial) -> Build:
 
 
 def _says_enough(known: Trial, progress: Progress) -> bool:
-    """Whether a recorded trial still answers.
-
-    A case that ran into a limit is tried again if the limit is now wider, and one that was abandoned after times so different
-    that they show nothing. What may not be tried again is taken as it is recorded.
+    """Whether a recorded trial still answers: no limit that ended it is wider now, and abandoned
+    times tell something. What may not be tried again is taken as it is.
     """
     if progress.batch.known == "required":
         return True

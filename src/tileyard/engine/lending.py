@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from tileyard.base.model import Record
 
 MAX_STRIKES = 3
-"""Number of failures in a row to give us a runner after which this run gives a device up, unless it
-comes back from quarantine."""
+"""Failures in a row to give a runner after which a run gives a device up, until quarantine ends."""
 
 
 class DeviceSite(Record):
-    """A device as the scheduler sees it: the cores that it owns while timing, and its appetite.
-
-    ``appetite`` is the number of cases it takes in one run if so many are ready; 0 leaves that open. ``room_bytes``
-    is the size of its kernels' outputs that may wait for the judge, 0 if none wait. It is ``count`` devices that are held
-    at once, and shares ``parts`` with others.
+    """A device, or ``count`` held at once, with the cores owned while timing and the ``parts``
+    shared with others. ``appetite``: cases taken in one run if as many are ready, 0 for any;
+    ``room_bytes``: outputs that may wait for the judge, 0 for none.
     """
 
     cores: frozenset[int] = frozenset()
@@ -48,12 +45,9 @@ LEASE_MOVES: dict[Lease, frozenset[Lease]] = {
 @dataclass
 class Borrowing:
     """One device of the run.
-
-    ``running`` are the cases that it was given; ``timed``: it owns its cores for them;
-    ``exclusive``: nothing may be built anywhere before they are done; ``awaited``:
-    somebody else has the device; ``lingering``: it is held and idle; ``pausing``:
-    it runs nothing before the judge has answered.
-    ``memory_bytes`` is the limit with which its runner was started.
+    ``timed``: it owns its cores for the ``running`` cases; ``exclusive``: nothing may be built
+    anywhere before they end; ``awaited``: somebody else has the device; ``lingering``: held and
+    idle; ``pausing``: waits for the judge. ``memory_bytes`` is the limit of its runner.
     """
 
     name: str
@@ -127,13 +121,13 @@ class Lending:
         return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
 
     def rivals(self, device: Borrowing) -> list[Borrowing]:
-        """The other devices that cannot be held at the same time as this one: no two single ones share a part."""
+        """The other devices that cannot be held at the same time: no two single ones share a part."""
         return self._rivals.get(device.name, [])
 
     def reserve(self, ready: Callable[[str], int]) -> frozenset[str]:
-        """The parts of devices reserved for a case that waits for several: until it has them, no other case begins there.
-
-        ``ready`` returns the number of ready cases of a device. Devices for which the fewest others have to end come first.
+        """The parts of devices reserved for a case that waits for several: no other case begins
+        there. ``ready`` returns the number of ready cases of a device. Devices for which the fewest
+        others have to end come first.
         """
         several = [device for device in self._several if ready(device.name)]
         reserved: frozenset[str] = frozenset()

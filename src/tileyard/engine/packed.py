@@ -14,14 +14,14 @@ from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, Targ
 
 
 class PackedPreparation(Preparation):
-    """Takes what a runner needs for cases of stored sides from the packed artifacts; prepares all others as usual."""
+    """Takes what runners need for cases of stored sides from packed artifacts; prepares others as usual."""
 
     def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
         super().__init__(yard, ledger, pool)
         self._find = find
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """The target's information. Nothing is built for a stored side, so its target need not be able to build here."""
+        """The target's information. That of a stored side need not be able to build here."""
         if self._yard.authors.sides[builder[0]].stored:
             return TargetInfo(fingerprint="", needs_tir=False)
         return await super().describe(builder)

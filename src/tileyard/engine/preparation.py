@@ -79,10 +79,7 @@ class Preparation:
         return await self._pool.describe(builder)
 
     async def prepare(self, progress: Progress) -> bool:
-        """Elaborate, make inputs and reference, derive the keys, and look up recorded results.
-
-        Raises HOST_FAULTS; then it can be called again.
-        """
+        """Elaborate, make inputs and reference, derive keys, recall results. Repeatable after HOST_FAULTS."""
         if not (await self._elaborate(progress) and await self._make_golden(progress)):
             return False
         if _is_partial(progress) and find_artifact(progress.keys.build, self._yard.objects):
@@ -147,10 +144,7 @@ class Preparation:
         return progress.built
 
     def identify(self, progress: Progress) -> None:
-        """Complete the keys of a built case with what its artifact does, independent of what it was built from.
-
-        Raises DamagedError if that of programs is gone.
-        """
+        """Complete a built case's keys with what its artifact does. Raises DamagedError if that is gone."""
         if progress.command is not None and progress.golden is not None:
             binary = digest_parts("program", self._find_tree(progress), progress.golden.used)
         elif (built := self.find_built(progress)).binary:
@@ -169,9 +163,8 @@ class Preparation:
     async def build(
         self, members: Sequence[Progress], worker: int, tell: TellBuilt
     ) -> AsyncIterator[tuple[Progress, bool]]:
-        """Build artifacts of one builder on a compile worker, together; yield for each whether it exists now.
-
-        ``tell`` gets further builds that exist by now, made in the same call of a build step.
+        """Build artifacts of one builder together; yield for each whether it exists now. ``tell``
+        gets further builds of the same call of a build step.
         """
         yard = self._yard
         left: dict[str, Progress] = {}
@@ -232,7 +225,7 @@ class Preparation:
         return is_built
 
     async def complete(self, build: BuildKey) -> None:
-        """Complete the keys of all cases of a finished build; a case that cannot be looked at is not proven by this run."""
+        """Complete the keys of all cases of a finished build; one that cannot be looked at proves nothing."""
         for one in self._partial.pop(build, []):
             if self._ledger.is_open(one.case.key) and _is_partial(one):
                 with contextlib.suppress(TileyardError):
@@ -240,7 +233,7 @@ class Preparation:
                     self.keep(one)
 
     def _find_built(self, progress: Progress) -> bool | None:
-        """Whether a case is built already; False if its build is known to fail, None if neither is known."""
+        """Whether a case is built; False if its build is known to fail, None if neither is known."""
         key = progress.keys.build
         if self._ledger.recall(progress, self._yard.store.find_build_failure(key)):
             return False
@@ -358,7 +351,7 @@ class Preparation:
         )
 
     async def _make_golden(self, progress: Progress) -> bool:
-        """Make inputs and reference outputs, once for all configs that share them."""
+        """Once for all configs that share them."""
         case, elaborated = progress.case, elaborated_of(progress)
         if case.until in ("checked", "built"):
             progress.golden = Golden(key=GoldenKey(""), inputs=(), outputs=())
@@ -419,14 +412,14 @@ class Preparation:
         return await author.ask(request, case.limits.golden_s)
 
     def _count_goldens(self, side: str, file: str) -> int:
-        """Number of golden results of a file that are still to be made, if as many cases share one as so far."""
+        """Golden results of a file that are still to be made, if as many cases share one as so far."""
         unprepared = self._ledger.count_unprepared(side, file)
         asked, needed = self._asked[side, file], self._needed[side, file]
         return unprepared * asked // needed if needed else 0
 
 
 def require_host(failed: Failed) -> None:
-    """Raise WorkerLostError if the host is the cause and may be well the next time: the case is prepared again."""
+    """Raise WorkerLostError if the host is the cause and may be well the next time."""
     if failed.outcome is Outcome.INFRA_ERROR and not failed.is_final:
         raise WorkerLostError(failed.message)
 

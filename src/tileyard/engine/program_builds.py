@@ -1,7 +1,5 @@
-"""Plans the builds of programs: one call of a build step makes all targets that are not built yet.
-
-Each target has a build of its own, with its own key over the step, its shared inputs and the inputs of the target alone. So a
-change of one target's inputs builds that target alone.
+"""Plans the builds of programs: one call of a build step makes all targets that are not built yet. Each
+target's key covers the step, shared inputs and its own inputs: a change of those builds it alone.
 """
 
 import asyncio
@@ -52,10 +50,7 @@ class ProgramBuilds:
     async def plan(
         self, work: CommandWork, step: Step, site: StepSite, uses: str, is_built: IsBuilt
     ) -> BuildCommand:
-        """The build of a case. Raises TileyardError.
-
-        ``uses`` identifies what the step uses outside of its suite.
-        """
+        """The build of a case; ``uses``: what the step uses outside its suite. Raises TileyardError."""
         build = BuildCommand(
             argv=tuple(map(site.generalize, step.argv)),
             env={n: site.generalize(text) for n, text in step.env.items()},
@@ -89,7 +84,7 @@ class ProgramBuilds:
         site: StepSite,
         is_built: IsBuilt,
     ) -> None:
-        """Find the builds of all targets of a step that the run needs and that are not built; they are made together."""
+        """Find the builds of all needed targets of a step that are not built; they are made together."""
         owns = [
             canonical_json(await self._narrow(build, target, needed[target], site))
             for target in sorted(needed)

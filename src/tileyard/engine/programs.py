@@ -1,4 +1,4 @@
-"""Answers for cases of programs: no user code is imported, and the step host runs everything that needs no device."""
+"""Answers for cases of programs: no user code is imported; the step host runs all that needs no device."""
 
 import asyncio
 import contextlib
@@ -78,11 +78,10 @@ UNCLEAR, SAYS_WRONG = 1, f"exit status {WRONG} says that a result is wrong"
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSite:
-    """Where programs are run. ``sites`` give, by side, the place of its suite and the variables of its steps.
-
-    ``lanes`` golden and check steps run at once, and each may use ``threads`` threads. ``identities`` are those of the devices, and
-    ``doubts`` are the reasons why nothing that is run there is proven. ``targets`` has each needed target of each build step, which is given as canonical JSON. Unless ``proves`` is set, nothing is proven by what runs here, and the use of
-    the steps after the build is not examined.
+    """Where programs are run. ``sites`` give, by side, the place of its suite and the variables of
+    its steps. ``lanes`` golden and check steps run at once, each on ``threads`` threads. ``doubts``
+    are reasons why nothing that runs there is proven; ``targets`` are needed, by build step as
+    canonical JSON. Unless ``proves``, nothing is proven and the use of late steps is not examined.
     """
 
     sites: Mapping[str, StepSite]
@@ -95,13 +94,13 @@ class ProgramSite:
 
 
 def _tell_nobody(case: Case, kind: StepKind, seconds: float) -> None:
-    """Do nothing: nobody needs the durations of steps."""
+    """Do nothing."""
 
 
 def _answering(
     ask: Callable[P, Awaitable[AnswerT | Failed]],
 ) -> Callable[P, Coroutine[object, object, AnswerT | Failed]]:
-    """Turn errors into answers: an error of the user's own files fails the case, any other one is the host's."""
+    """Turn errors into answers: an error of the user's own files fails the case, any other is the host's."""
 
     @functools.wraps(ask)
     async def answered(*args: P.args, **kwargs: P.kwargs) -> AnswerT | Failed:
@@ -158,10 +157,8 @@ class Programs:
     # ---- folders ---------------------------------------------------------------------------------
 
     def drop(self, trial: Trial) -> None:
-        """Remove the folder of a trial: soon, or at the end of the run if a process of other cases began in it.
-
-        A trial is dropped once it is recorded, so a run that is killed leaves folders, and never a case
-        without an outcome.
+        """Remove the folder of a recorded trial: soon, or at the end of the run if a process of
+        other cases began in it. A run that is killed leaves folders.
         """
         if trial.kernel:  # kernels have no folder
             return
@@ -186,7 +183,7 @@ class Programs:
             _remove_empty(folder, self._home / WORK)
 
     def _folder(self, case: str, attempt: int) -> Path:
-        """The folder of a case: absolute, since the far side of a queue has another home; each attempt has its own."""
+        """Absolute, since the far side of a queue has another home; each attempt has its own."""
         return self._home / WORK / name_run(self._run, attempt) / case
 
     def _note_hot(self, case: Case) -> None:
@@ -200,7 +197,7 @@ class Programs:
     async def elaborate(
         self, case: Case, work: CommandWork, is_built: Callable[[str], bool] = lambda _: False
     ) -> ElaboratedConfig | Failed:
-        """The build of a case, and what runs after it. ``is_built`` returns whether the build with a given program exists."""
+        """The build of a case, and what runs after it. ``is_built``: whether a program's build exists."""
         self._note_hot(case)
         site = self._site.sites[case.side]
         build = BuildCommand()
@@ -239,8 +236,7 @@ class Programs:
     async def make_golden(
         self, case: Case, work: CommandWork, known: Digest = NO_TREE
     ) -> Golden | Failed:
-        """Make the result of the golden step, or find an earlier one; then make the case's folder with a copy of it.
-
+        """Make or find the result of the golden step, and make the case's folder with a copy.
         ``known`` is the result made elsewhere, for a case whose work has no golden step.
         """
         site, ground = self._site.sites[case.side], Ground()
@@ -301,10 +297,7 @@ class Programs:
         return put_ground(golden, ground, is_partial=False)
 
     async def _make_tree(self, case: Case, step: Step, key: GoldenKey) -> tuple[Case, StepDone]:
-        """The result of a golden step, and the case for which it ran: once for all cases that share it.
-
-        A step that failed runs again for a further attempt.
-        """
+        """The result of a golden step, and the case it ran for. One that failed runs again per attempt."""
         asked = (case.side, key, case.attempt)
         if asked not in self._making:
             site = self._site.sites[case.side]
@@ -324,7 +317,7 @@ class Programs:
         return first, done
 
     async def _find_or_make(self, case: Case, request: DoStep) -> StepDone:
-        """The result of a golden step. A known one takes no lane: devices would wait for it behind check steps."""
+        """The result of a golden step. A known one takes no lane: devices would wait for check steps."""
         known = await self._host.ask(FindGolden(key=request.key))
         return known if known.tree else await self._do(case, GOLDEN, request)
 
@@ -435,7 +428,7 @@ def _failed(what: str, done: StepDone, log: str = "") -> Failed:
 
 
 def name_run(run: str, attempt: int) -> str:
-    """The name of the folder of a run's logs and work; further attempts have their own, which no case can have as its name."""
+    """The name of the folder of a run's logs and work; an attempt's name can be no case's name."""
     return run if attempt == 1 else f"{run}.{attempt}"
 
 
@@ -445,7 +438,7 @@ def name_log(run: str, case: Case) -> str:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder; files of other users' processes in it are left for ``tileyard cache gc``."""
+    """Files of other users' processes in it are left for ``tileyard cache gc``."""
     with contextlib.suppress(OSError):
         remove_folder(folder)
 

@@ -1,4 +1,4 @@
-"""Finds what decides the result of a case of programs, part by part, and the doubts that this is all: the base of proofs."""
+"""Finds, part by part, what decides the result of a case of programs, and the doubts that this is all."""
 
 import asyncio
 import re
@@ -64,7 +64,7 @@ class StepGrounds:
         asked: tuple[Step, StepSite],
         made: tuple[Digest, GoldenPart, BuildKey] = (NO_TREE, WHOLE, NO_BUILD),
     ) -> None:
-        """Add what a step uses outside of its suite, on a site; ``made`` is the golden result, its part, and the build."""
+        """Add what a step uses outside its suite; ``made``: the golden result, its part, the build."""
         (step, site), (golden, part, build) = asked, made
         request = IdentifyStep(
             step=step,

@@ -1,8 +1,6 @@
-"""Defines the sources of devices: this host's own locks, or an existing queue.
-
-The engine knows a device as a *slot*. A slot of this host borrows its device and keeps a runner
-warm; a slot of a foreign queue submits our runner as a task of that queue. What follows from a
-batch's fate (retry, blame, order) is decided by the engine and is the same for both.
+"""Defines the sources of devices: this host's own locks, or an existing queue. A *slot* of this
+host borrows its device and keeps a runner warm; one of a queue submits our runner as a task. The
+engine decides what follows from a batch's fate.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +18,7 @@ class Waiting(Record):
 
 
 class LeaseLostError(Exception):
-    """A device could not be acquired, or its runner ended before it turned to any case.
-
-    ``outcome`` is ``queue_timeout`` if it did not come in time, else ``infra_error``.
-    """
+    """A device did not come in time (``queue_timeout``), or its runner began no case (``infra_error``)."""
 
     def __init__(self, message: str, outcome: Outcome = Outcome.INFRA_ERROR) -> None:
         super().__init__(message)
@@ -38,44 +33,31 @@ class Watch(Protocol):
         """The runner turned to this case: what happens next is attributed to the case."""
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
-        """A case ended, on this device and under this lease.
-
-        ``infra_error``: the device or the host was at fault; the engine may run the case
-        again. Every other outcome is final.
-        """
+        """A case ended, on this device and under this lease; ``infra_error`` alone is not final."""
 
 
 class Slot(Protocol):
-    """A place where batches run, one after another.
-
-    ``device`` is what the engine plans with: name, identity, cores. ``appetite`` is the number of cases
-    it takes at once if so many are ready; 0 leaves that to the engine.
+    """A place where batches run, one after another. ``device`` is what the engine plans with; ``appetite``
+    the number of cases it takes at once if as many are ready, 0 for the engine's choice.
     """
 
     device: Device
     appetite: int
 
     async def warm(self) -> None:
-        """Prepare what ``acquire`` needs besides the device, if anything; ``acquire`` follows soon.
-
-        Reports no failure: ``acquire`` tries again. Harmless when repeated.
-        """
+        """Prepare what ``acquire`` needs besides the device, which reports failures. Repeatable."""
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
-        """Return the number of the lease once it is held; 0 if none is held between batches.
-
-        Calls ``waiting`` if that takes longer than asking. If cancelled, it holds nothing. Raises
-        LeaseLostError if the device is sick, its runner does not start, or the queue limit
-        passes; then nothing is held either.
+        """Return the number of the lease once held; 0 if none is held between batches. Calls
+        ``waiting`` if that takes long. Raises LeaseLostError if the device is sick, its runner does
+        not start, or the queue limit passes. Holds nothing then, or if cancelled.
         """
 
     async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
-        """Run ``entries``, members of ``batch``; return whether the lease is still held.
-
-        ``watch.ran`` is called at most once for each entry. Entries for which it was not called must
-        still run: after a fault the slot blames the one case that was running, and leaves
-        the rest. At least one entry is answered, or LeaseLostError is raised, or what was to run was
-        withdrawn before it began, or the lease is given up because its process has run too much for a ``fresh`` batch.
+        """Run ``entries`` of ``batch``; return whether the lease is still held. ``watch.ran`` is called at
+        most once for each; the rest must still run: a fault is blamed on the case that was running. At least
+        one is answered, or LeaseLostError is raised, or what had not begun was withdrawn, or the lease is
+        given up because its process has run too much for a ``fresh`` batch.
         """
 
     async def release(self) -> None:
@@ -102,16 +84,10 @@ class LeaseProvider(Protocol):
     slots: Sequence[Slot]
 
     async def open(self) -> None:
-        """Make sure that the devices can be asked for, before anything is built.
-
-        Raises a TileyardError if they cannot.
-        """
+        """Make sure that the devices can be asked for, before anything is built. Raises TileyardError."""
 
     def withdraw(self) -> None:
-        """Take back what a queue was given and has not begun: what is planned is dropped.
-
-        The slots' ``run`` then returns without an answer for it.
-        """
+        """Take back what a queue has not begun; the slots' ``run`` returns without an answer for it."""
 
     async def close(self) -> None:
         """Give everything up; ends whatever still runs."""

@@ -1,8 +1,4 @@
-"""Brings back the devices that a run has given up because they are in quarantine.
-
-A separate process (``devices/reprobing.py``) probes them while something waits that they
-could run; the engine only receives the names of those that came back.
-"""
+"""Brings devices in quarantine back to a run: a separate process probes them while they are needed."""
 
 import asyncio
 import os

@@ -1,8 +1,5 @@
-"""Holds the one queue of batches that could run at once, over all devices, and decides their order.
-
-The batch with the longest expected run goes first, because the last to start decides when the
-last one ends; one of unknown length counts as the longest. Interleaved batches are never
-overtaken, and no batch is overtaken more than PATIENCE times.
+"""Holds the one queue of batches that could run at once, over all devices. Longest or unknown first, since
+the last to start decides the end; interleaved batches are never overtaken, others at most PATIENCE times.
 """
 
 from collections.abc import Iterator
@@ -14,12 +11,9 @@ PATIENCE = 32
 
 @dataclass
 class Ready:
-    """A batch that waits for a device.
-
-    ``devices`` are those that can run it, and ``output_bytes`` is the size of its outputs to be judged; it
-    begins if there is room for ``least_bytes``. ``alone``: it shares a run with no other batch.
-    ``avoid`` are devices that failed it.
-    ``asked``: it has waited ever since a device was asked for.
+    """A batch that waits for a device, one of ``devices`` and better none of ``avoid``, which failed it. It
+    begins if there is room for ``least_bytes``; its outputs to be judged take ``output_bytes``. ``alone``: it
+    shares a run with no other; ``asked``: it has waited since a device was asked for.
     """
 
     batch: str
@@ -69,10 +63,7 @@ class ReadyQueue:
         return sum(device in entry.devices for entry in self._entries.values())
 
     def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
-        """The batch that this device should run next, None for nothing.
-
-        A device skips batches that it failed before, if there is a usable device that did not.
-        """
+        """The next batch for this device, or None. Usable devices that did not fail it go first."""
         best: Ready | None = None
         for entry in self._entries.values():
             if device not in entry.devices:
@@ -92,9 +83,8 @@ class ReadyQueue:
     def take(
         self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
     ) -> list[Ready]:
-        """Take out the next batch, and others that may share its run, up to ``room`` in all.
-
-        Together they leave at most ``room_bytes`` of outputs, unless that is 0.
+        """Take out the next batch, and others that may share its run: up to ``room``, and
+        ``room_bytes`` of outputs if not 0.
         """
         taken: list[Ready] = []
         while len(taken) < room:

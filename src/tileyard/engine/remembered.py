@@ -40,11 +40,9 @@ class Remembered(Record):
 
 
 class RememberedAuthor:
-    """The author of one file, whose process is started at the first new question.
-
-    An answer is used again while its footprint is current, and it is kept with what user code
-    printed for it. Failures are not kept, nor are goldens without an identity of their own.
-    Without ``recall`` everything is asked again, and kept, except checks of a kernel, which depend on its text alone.
+    """The author of one file, whose process is started at the first new question. An answer and its
+    printed text are used again while its footprint is current; failures and goldens without
+    identity are not kept. Without ``recall`` all but checks of a kernel is asked again, and kept.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class RememberedAuthor:
     # ---- inside -----------------------------------------------------------------------------
 
     def _may_keep(self, reply: object, footprint: Footprint) -> bool:
-        """Whether it is known what the answer depends on, including the present content of the file asked about."""
+        """Whether it is known what the answer depends on, including the file's present content."""
         if isinstance(reply, Failed) or (isinstance(reply, Golden) and not reply.is_identified):
             return False
         return footprint.is_settled and footprint.files.get(self._file) == self._content
@@ -111,7 +109,7 @@ class RememberedAuthor:
         return known.reply
 
     def _is_current(self, footprint: Digest) -> bool:
-        """Whether a footprint is current, checked once per run: what holds at its beginning holds for all of it."""
+        """Checked once per run: what holds at its beginning holds for all of it."""
         if footprint not in self._current:
             data = self._objects.get_bytes(footprint)
             decoded = msgspec.msgpack.decode(data, type=Footprint)

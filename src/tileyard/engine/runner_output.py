@@ -1,4 +1,4 @@
-"""Holds the file that receives all output of a runner. The runner moves the output of a case to that case's log."""
+"""Holds the file that receives all output of a runner, which moves each case's output to its log."""
 
 import logging
 import secrets
@@ -14,16 +14,15 @@ log = logging.getLogger(__name__)
 
 
 class RunnerOutput:
-    """The output of one runner, below ``home``, in a file of its own, so that it contains no other runner's output."""
+    """The output of one runner, in a file of its own below ``home``."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
 
     def close(self, rest: str = GENERAL) -> None:
-        """Append what is left to a log below ``home``, and remove the file. Call this once the runner is gone.
-
-        Harmless when repeated. Output that cannot be appended stays in its file.
+        """Append what is left to a log below ``home`` and remove the file, unless it cannot be
+        appended. Repeatable; call it once the runner is gone.
         """
         try:
             with self.path.open("rb") as output:

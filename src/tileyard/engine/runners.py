@@ -1,6 +1,5 @@
-"""Runs cases on the devices of this host: a runner for each, warm for as long as its lease is held.
-
-Whatever happens inside a runner becomes an outcome of exactly one case: the one it had turned to.
+"""Runs cases on this host's devices: a runner for each, warm for as long as its lease is held. What
+happens in it becomes an outcome of the one case it had turned to.
 """
 
 import asyncio
@@ -42,11 +41,9 @@ START_LIMIT_S = 60.0
 
 @dataclass(kw_only=True)
 class RunnerSite:
-    """What a runner must know about its place of work.
-
-    ``grounds`` are, for each target, the devices that run what is built for it, as far as that is known
-    ahead. ``queue_limit_s`` bounds the wait for a device, and runners leave outputs in ``handed_over``. ``title`` names the run
-    for others who wait for its devices.
+    """What a runner must know about its place of work. ``grounds`` are the devices for each target,
+    as far as known ahead. ``queue_limit_s`` bounds the wait for a device; ``handed_over`` takes
+    outputs; ``title`` names the run for others who wait.
     """
 
     settings: Settings
@@ -82,10 +79,8 @@ class LocalDevices:
 
 
 class RunnerSlot:
-    """The runner of one device, which is held for as long as that process tree lives.
-
-    It starts before there is a lease, so that nobody holds a device while Python imports; not so
-    if the device owns cores, on which somebody else may be timing at that moment.
+    """The runner of one device, held for as long as that process tree lives. It starts before its lease, so
+    that none is held during imports; not if the device owns cores, on which others may be timing.
     """
 
     appetite = 0
@@ -104,9 +99,8 @@ class RunnerSlot:
         self._telling: asyncio.Future[None] | None = None
 
     async def warm(self) -> None:
-        """Start the runner ahead of its lease, if that is allowed; return once it needs only the lease.
-
-        A runner that does not start is reported when the device is asked for.
+        """Start the runner ahead of its lease, if allowed; return once it needs only the lease.
+        ``acquire`` reports failures.
         """
         if self._is_early:
             async with self._starting:
@@ -311,7 +305,7 @@ class RunnerSlot:
 
 
 def _silence_s(batch: Batch, entries: Iterable[RunEntry]) -> float:
-    """Seconds that a runner may spend between cases: the start of a hot process, and its gaps, have limits of their own."""
+    """Seconds that a runner may spend between cases; the start and the gaps of a hot process are apart."""
     hot = [e.command.hot for e in entries if e.command is not None and e.command.hot is not None]
     if not hot:
         return START_LIMIT_S

@@ -10,9 +10,8 @@ class CaseSource(Protocol):
     """Feeds the engine. A suite is a fixed source; a study's strategy reacts to results."""
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """The next batches to start, best first; empty if there are none right now.
-
-        May take its time, for example to question an author: the engine continues meanwhile, and makes one call at a time.
+        """The next batches to start, best first; none right now if empty. One call at a time; may take
+        long.
         """
 
     def tell(self, trial: Trial) -> None:

@@ -49,14 +49,10 @@ def ground_of(case: Case) -> Ground:
 
 
 class Site(Record):
-    """The machine as the engine may use it.
-
-    ``workers`` are compile workers, each pinned to a core. ``author`` are the cores on which the
-    author may run, ``judge`` those of the judge, and ``lanes`` is the initial number of questions answered at the same time.
-    ``grounds`` are the names of the devices that run what is built for a target and holds so many of them at once. ``window`` bounds the batches that are planned and have
-    not ended: as many as keep workers and devices busy. It grows while cases are so short that they are handed
-    over in groups. ``burst`` is the number that must be ready before building is paused for a device that shares
-    its cores.
+    """The machine as the engine may use it: the cores of compile ``workers`` (one each), ``author`` and
+    ``judge``. ``lanes`` is the initial number of questions at once; ``grounds`` the devices by target and
+    number of devices held at once. ``window`` bounds the batches under way, and grows while cases are short;
+    ``burst`` are ready before building pauses for a device that shares its cores.
     """
 
     workers: tuple[int, ...]

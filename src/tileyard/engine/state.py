@@ -1,7 +1,5 @@
-"""Decides what happens next: facts in, commands out. No tasks, no processes, no clock.
-
-A device is asked for only when a batch is ready, and the first one that comes gets it. The state of the
-cases is in ``cases``, of the devices in ``lending``, of the cores in ``cores``.
+"""Decides what happens next: facts in, commands out; no tasks, processes or clock. A device is
+asked for only when a batch is ready. ``cases``, ``lending`` and ``cores`` have the state.
 """
 
 from dataclasses import dataclass, field
@@ -52,8 +50,7 @@ from tileyard.engine.stages import Site, Stage
 from tileyard.engine.unjudged import Unjudged
 
 RUN_S = 0.25
-"""Seconds of work that are handed to a device together, but at most half of
-its share of what is ready: a hand-over costs a few milliseconds in which the device is idle."""
+"""Seconds of work handed over together, at most half of a device's share: hand-overs idle it."""
 MAX_RUN = 64
 """The most cases that are handed over together."""
 HOT_S = 0.02
@@ -91,7 +88,7 @@ class EngineState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is planned, prepared, built or run; a run that stops needs no more of its source."""
+        """Whether nothing is planned, prepared, built or run; a run that stops asks for no more."""
         is_asked = self._asked and not self._stopping
         return not self.cases.batches and not self._asking and not is_asked
 
@@ -309,14 +306,12 @@ class EngineState:
                     self._run(device)
 
     def _is_asking(self, entry: Ready) -> bool:
-        """Whether the author works or starts, or a step of programs judges a case while others are timed in turn."""
+        """Whether the author works or starts, or a step judges a program while others are interleaved."""
         return self._asking + self._starting > 0 or (entry.interleaved and bool(self._judging))
 
     def _waits_for_judge(self, device: Borrowing, entry: Ready) -> bool:
-        """Whether a device has to pause: for lack of room, or because the judge needs its cores or a verdict is due.
-
-        A device waits for a judge that was asked. A judge that was not is asked once every device that owns a core
-        of the judge has paused.
+        """Whether a device has to pause: no room, or the judge needs its cores or owes a verdict. A
+        judge is asked once every device that owns one of its cores has paused.
         """
         unjudged = self._unjudged
         left_bytes = unjudged.left_bytes(device.name)
@@ -330,10 +325,7 @@ class EngineState:
         return unjudged.is_asked or (unjudged.is_waiting and is_due)
 
     def _waits_for_pairs(self, entry: Ready) -> bool:
-        """Whether to wait until more batches are ready: not while an interleaved one is timed.
-
-        So as many begin together as there are devices for them.
-        """
+        """Whether to wait for more batches, to begin as many as devices; not while one is interleaved."""
         if not entry.interleaved or any(one.is_busy and one.exclusive for one in self._devices):
             return False
         able = [one for one in self._devices if one.name in entry.devices & self._devices.usable]
@@ -342,10 +334,7 @@ class EngineState:
         return found < idle and self.cases.are_pairs_coming(entry.devices)
 
     def _idle(self, device: Borrowing) -> None:
-        """Keep an idle device for a moment, but only if more cases may come that do not need its cores first.
-
-        Once the time of the last config is judged, finals usually follow. Other verdicts lead to no further cases.
-        """
+        """Keep an idle device if more cases may come that do not need its cores first, as finals."""
         is_asked_soon = self._room > 0 or bool(self._unjudged.rivals)
         is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
         rivals = [one.name for one in self._devices.rivals(device)]

@@ -1,4 +1,4 @@
-"""Checks kernels for races, undefined accesses and wrong synchronization before they are built: a config with findings is not run."""
+"""Checks kernels for races, undefined accesses and wrong synchronization before they are built."""
 
 import asyncio
 from collections import defaultdict
@@ -19,11 +19,9 @@ ASK_LIMITS_S = {True: 600.0, None: 60.0}
 
 
 class SyncChecks:
-    """Asks authors about cases, each config once per run.
-
-    If nobody asked for checks, these are configs of kernels with asynchronous operations, the first config of each other kernel
-    with its arguments, all further ones once one has findings, and cases that run until they are ``checked``. The first
-    check that takes too long is the last one of its kernel with these arguments.
+    """Asks authors about cases, each config once per run. By default: configs with asynchronous operations,
+    each other kernel's first config per arguments, all further ones once one has findings, and cases that run
+    until ``checked``. The first check that takes too long is the last of its kernel with these arguments.
     """
 
     def __init__(self, yard: Yard, ledger: Ledger) -> None:
@@ -119,7 +117,7 @@ class SyncChecks:
 
 
 def describe_first(checked: SyncChecked) -> str:
-    """The first finding of a check, with its kind, its place and the sizes that show it, and the number of further ones."""
+    """The first finding: its kind, place and the sizes that show it, and the number of further ones."""
     first, more = checked.findings[0], len(checked.findings) - 1
     place = "" if first.access is None else f"{name_line(first.access.file, first.access.line)}: "
     rest = f" (and {count_of(more, 'further mistake')})" if more else ""

@@ -1,4 +1,4 @@
-"""Tracks the outputs of kernels that ran and are not judged: their size in bytes, and when the judge is due."""
+"""Tracks the outputs of kernels that ran and are not judged: their bytes, and when the judge is due."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,15 +6,13 @@ from collections.abc import Mapping
 MAX_JUDGED = 64
 """The most cases in one question to the judge."""
 QUESTION_BYTES = 16 << 20
-"""Bytes of outputs after which a question to the judge takes no further case: their memory is
-used again only once the whole question is answered."""
+"""Bytes of outputs after which a question takes no further case: all are freed when it is answered."""
 
 
 class Unjudged:
-    """Cases that wait for the judge, in the order in which they ran. Plain values; nothing here acts.
-
-    ``rooms`` are the bytes of outputs that may wait, by device; 0 for a device that hands none over. ``rivals`` are
-    the cases whose times may bound those of others once they are judged.
+    """Cases that wait for the judge, in the order in which they ran. ``rooms``: bytes of outputs
+    that may wait, by device, 0 for one that hands none over. ``rivals``: cases whose times may
+    bound others' once judged.
     """
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
@@ -40,7 +38,7 @@ class Unjudged:
 
     @property
     def is_due(self) -> bool:
-        """Whether verdicts are needed soon: times that may bound others wait for them, or half of the room is used."""
+        """Whether verdicts are needed soon: for times that may bound others, or half of the room is used."""
         return bool(self.rivals) or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )

@@ -33,14 +33,12 @@ log = logging.getLogger(__name__)
 @dataclass(kw_only=True)
 class Workplace:
     """How a run uses the machine.
-
-    ``reuse`` allows recorded trials to answer for new cases; with ``rebuild`` everything is built even if an artifact
-    exists; a ``fresh`` run makes golden results again. Without ``overlap`` everything is built before anything is run. ``queue_limit_s`` bounds the
-    wait for a device. ``compile_workers`` is None for one on each core that no device owns; ``group_size`` is
-    the number of kernels per build request, None for what suits the target. ``proven_by`` is the run, or
-    ``any``, whose passed cases are skipped if their run keys are the same; empty for none. ``check_sync`` has every
-    kernel checked for undefined behaviour before it is built; None has it done for first configs and finalists, if it takes no long time. ``halts`` returns why a trial ends the run, as the reason of each case
-    that is not begun then; empty if the run continues.
+    ``reuse``: recorded trials may answer; ``rebuild``: build even what exists; ``fresh``: make golden results
+    again; no ``overlap``: build everything first. ``queue_limit_s`` bounds the wait for a device.
+    ``compile_workers``: None for one per core without a device; ``group_size``: kernels per build request,
+    None for what suits the target. ``proven_by``: the run, or ``any``, whose passed cases with the same run
+    keys are skipped, empty for none. ``check_sync``: check every kernel before it is built; None: first
+    configs and finalists, if quick. ``halts`` returns why a trial ends the run, empty to continue.
     """
 
     reuse: bool = True
@@ -58,17 +56,13 @@ class Workplace:
 @dataclass(kw_only=True)
 class Yard(Workplace, RunnerSite):
     """What the engine and its runners work with.
-
-    ``programs`` answers for cases of programs, None if there are none. ``compilers`` were begun before the run; None for those that it makes itself.
-
-    ``listeners`` receive every event, ``unwritten`` names what they were warned about as not writable, and ``flushes`` are called
-    after events: a listener may keep events until then. ``sync_unchecked`` are the works of cases that were to be checked for undefined behaviour and were not, each with the reason.
-    ``noted`` are the kernels and lines about which listeners received a note.
-
-    ``packed`` finds what was built elsewhere, for cases of sides that are stored. ``shelf`` receives what a runner would need for
-    each case that is not run here, by its key, and ``builds`` how the build of such a case ended.
-    ``reprobe_s`` is the time in seconds between two probes of a device in quarantine. ``judge`` is the
-    module that compares outputs.
+    ``programs`` answers for cases of programs; ``compilers`` were begun before the run; None for
+    none. ``listeners`` get every event, and may keep it until ``flushes`` are called; ``unwritten``
+    are those warned about as not writable. ``sync_unchecked``: works not checked for undefined
+    behaviour as asked, with reasons; ``noted``: kernels and lines already noted. ``packed`` finds
+    what was built elsewhere, for stored sides; ``shelf`` gets what a runner would need for each
+    case not run here, and ``builds`` how its build ended. ``reprobe_s``: seconds between probes of
+    a device in quarantine; ``judge``: the module that compares outputs.
     """
 
     store: "Store"
@@ -94,9 +88,8 @@ class Yard(Workplace, RunnerSite):
         return tuple(each.values())
 
     def append_log(self, log: str, text: str) -> None:
-        """Append whole lines to a log, named by its path below the home; empty text creates no file.
-
-        What does not fit on a full disk is lost: it concerns the log, not the case.
+        """Append whole lines to a log, named by its path below the home; empty text creates no
+        file, and a full disk loses some.
         """
         if not text:
             return
@@ -134,10 +127,7 @@ class Yard(Workplace, RunnerSite):
                 self.listeners.remove(listener)
 
     def flush(self) -> None:
-        """Let every listener write its kept events, or keep them longer if a disk is full.
-
-        One that fails otherwise is dropped, too.
-        """
+        """Let listeners write kept events, or keep them if a disk is full; drop one that fails otherwise."""
         for flush in tuple(self.flushes):
             try:
                 flush()

@@ -1,7 +1,5 @@
 """Runs a batch of built artifacts on one device, on the far side of a task, and prints the results.
-
-It builds nothing, and needs only the object store: no kernel source, no kernel language, no
-database. A case that crashes or hangs ends its own runner; the others run in a new one.
+It needs only the object store. A case that crashes or hangs ends its own runner alone.
 """
 
 import asyncio
@@ -35,8 +33,7 @@ from tileyard.workers.task_lines import (
 )
 
 TIMED_AT_ONCE: Final = 1
-"""Number of timed cases that the runner gets at once: the next one is abandoned by times that were judged, and a task
-that is killed loses only the verdict of its current case."""
+"""Timed cases that the runner gets at once: few, so the next know judged times, and a kill loses little."""
 ATTEMPTS: Final = 2
 """Number of start failures of a runner in a row after which the rest of a batch is given up."""
 
@@ -61,9 +58,8 @@ class TaskRun:
         self._fault = ""
 
     async def run(self, slot: RunnerSlot) -> int:
-        """Run every case, print each result as it arrives, and return the exit code.
-
-        The rest is left to another task if the device fails its probe after a case has crashed or hung on it.
+        """Run every case, print each result as it arrives, and return the exit code. The rest is
+        left to another task if the device fails its probe after a crash or hang.
         """
         self._tell(self._started)
         judging = asyncio.create_task(self._judging.judge_all(self._end))
@@ -155,10 +151,7 @@ class TaskRun:
         return msgspec.structs.replace(self._task.batch, cases=cases)
 
     def _next_entries(self) -> tuple[RunEntry, ...]:
-        """The remaining cases, up to the first one that needs another memory limit.
-
-        Few enough that their outputs have room, and that timed cases know each other's times.
-        """
+        """The remaining cases of one memory limit that have room and know each other's times."""
         left = tuple(self._left.values())
         if self._task.batch.order == "interleaved":
             return left
@@ -181,7 +174,7 @@ class TaskRun:
 
 
 async def _find_fault(device: Device) -> str:
-    """Why it is sick, empty if it is not known to be."""
+    """Why the device is sick, empty if it is not known to be."""
     from tileyard.devices.health import (
         find_fault,  # needed by few tasks, and they all hold a device
     )

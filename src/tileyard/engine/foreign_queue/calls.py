@@ -1,7 +1,5 @@
-"""Makes one call of a foreign queue's client: starts it under a keeper, follows it, and ends it in any case.
-
-The call has its own deadline outside the queue's limits. A task that is no longer wanted is
-cancelled before its client ends.
+"""Makes one call of a foreign queue's client: starts it under a keeper, follows it, and ends it in
+any case. The call has its own deadline; an unwanted task is cancelled before its client ends.
 """
 
 import asyncio
@@ -34,10 +32,7 @@ class Deadline(Record):
 
 
 class Deadlines:
-    """When the call for a task is given up: the innermost limit that applies now. It begins now.
-
-    ``limits`` are those of the cases, in seconds.
-    """
+    """When the call for a task is given up: the innermost limit that applies now, in seconds."""
 
     def __init__(
         self,
@@ -104,10 +99,9 @@ class QueueCall:
         self._shown = tuple(fill_submit(queue, command, hidden, run_limit_s))
 
     async def follow(self, hear: Hear, deadline: AskDeadline, log: Path) -> ClientEnd:
-        """Submit, pass on the output, and return how the call ended.
-
-        ``log`` receives the messages of the submitting process itself. ``deadline`` is called again after each output. When it passes, or this is
-        cancelled, the task is cancelled and the client ended. Raises WorkerStartError.
+        """Submit, pass on the output, and return how the call ended. Raises WorkerStartError.
+        ``deadline`` is called after each output; when it passes, or this is cancelled, the task is
+        cancelled. ``log`` gets the messages of the submitting process.
         """
         queue = self._queue
         grace_s = queue.cancel_limit_s + END_MARGIN_S

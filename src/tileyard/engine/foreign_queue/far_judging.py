@@ -1,4 +1,4 @@
-"""Judges the outputs that the runner of a task hands over: beside it, or between its runs if the judge needs its cores."""
+"""Judges the outputs that a task's runner hands over: beside it, or between its runs if they share cores."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,8 @@ from tileyard.workers.protocol import CaseRan, CaseToJudge
 
 
 class FarJudging:
-    """The cases of a task that ran and are not reported yet. They are reported in the order in which they ran.
-
-    ``bound_ns`` is the lowest upper bound of a time that was judged well, 0 for none.
+    """The cases of a task that ran and are not reported yet, in that order. ``bound_ns``: the
+    lowest upper bound of a time judged well, 0 for none.
     """
 
     def __init__(self, judge: JudgeProcess, handed_over: HandedOver, device: Device) -> None:
@@ -51,7 +50,7 @@ class FarJudging:
             self._changed.set()
 
     async def judge_all(self, end: Callable[[CaseRan], None]) -> None:
-        """Call ``end`` with the result of each case, until all cases that were added before ``finish`` are judged."""
+        """Call ``end`` with each case's result, until all cases added before ``finish`` are judged."""
         try:
             while self._waiting or not self._is_finished:
                 if self._waiting and (self._may_judge or not self._next.outputs):

@@ -36,11 +36,10 @@ TOKENS = "tokens"
 
 
 def run_submitted(named: str, objects: Path, device: str, environment: str, tell: Tell) -> int:
-    """Run the batch in a file, or in the object with this digest, on a device that a queue gave.
-
-    ``device`` is the queue's name for it, empty to read it from the environment. ``environment`` is
-    the digest of the variables that were passed. The task's prologue is read first: it may set variables. The last line of the output reports
-    what makes the batch as a whole impossible. Raises UsageError and DamagedError if there is no batch at all.
+    """Run the batch in a file, or in the object of this digest, on a device that a queue gave.
+    ``device`` is the queue's name for it, empty to read it from the environment; ``environment``
+    the digest of the passed variables. The task's prologue is read first. Raises UsageError and
+    DamagedError if there is no batch; what else stops the whole is the last line of the output.
     """
     task = read_task(named, ObjectStore(objects))
     try:
@@ -81,7 +80,7 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
 
 
 async def _run_until_told(run: TaskRun, slot: RunnerSlot) -> int:
-    """Run. On TERM, by which queues end a task, end the runner and leave nothing behind."""
+    """Run; on TERM, by which queues end a task, end the runner and leave nothing behind."""
     running = asyncio.ensure_future(run.run(slot))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

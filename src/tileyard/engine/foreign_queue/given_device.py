@@ -1,7 +1,4 @@
-"""Finds the device that a queue gave to the far side of a task.
-
-A task holds it from its start: every import that finding it needs takes time in which the device is held.
-"""
+"""Finds the device that a queue gave to a task, with few imports: the device is held meanwhile."""
 
 import os
 import re
@@ -37,10 +34,9 @@ def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) ->
 
 
 def accept_device(name: str, task: Submitted = UNSAID) -> Device:
-    """Accept a device that a queue gave, without a lock. Raises UsageError.
-
-    A device of a class that is neither found nor declared on this side is accepted as the queue names it, with the
-    class's mask if the ``task`` says so; a mask of the queue's that lists just what was given stays.
+    """Accept a device that a queue gave, without a lock. Raises UsageError. One of a class that is
+    unknown here is accepted as the queue names it, with the class's mask if the ``task`` says so;
+    the queue's mask of just what was given stays.
     """
     if "," not in name:
         return _accept(name, 0, 1, task)

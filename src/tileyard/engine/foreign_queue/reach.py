@@ -23,9 +23,8 @@ READ_LIMIT_S = 60.0
 
 
 class Reach(Record):
-    """The result of reading a file back through a queue. ``message`` states which side sees what.
-
-    ``ok`` is None if the queue gave no device in time, so that nothing is known.
+    """The result of reading a file back through a queue; ``message`` says which side sees what.
+    ``ok`` is None if the queue gave no device in time.
     """
 
     queue: str
@@ -35,10 +34,8 @@ class Reach(Record):
 
 
 def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
-    """Leave a token in the object store and have it read back on a device of the queue.
-
-    Never raises for a problem of the queue: that is the answer. Takes as long as the queue
-    needs to give a device, within its limits.
+    """Have a token in the object store read back on a device of the queue. Problems of the queue
+    are the answer, not raised. Waits for a device, within the queue's limits.
     """
     try:
         refuse_nesting(queue, os.environ)

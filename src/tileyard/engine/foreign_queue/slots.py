@@ -1,7 +1,4 @@
-"""Provides the devices of an existing queue: each batch becomes a task that runs our own runner.
-
-Nothing is held between batches.
-"""
+"""Provides the devices of an existing queue: each batch is a task that runs our runner."""
 
 import asyncio
 import os
@@ -29,8 +26,7 @@ from tileyard.workers.protocol import RunEntry
 
 class Lenders:
     """This host and the queues of a run, as one provider: the devices of the yard, in their order.
-
-    ``others`` lend devices of neither this host nor a queue.
+    ``others`` lend devices of neither.
     """
 
     def __init__(self, yard: Yard, queues: Sequence[ForeignQueue], *others: LeaseProvider) -> None:
@@ -72,7 +68,7 @@ class QueueProvider:
         self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
-        """Raise ToolMissingError if a tool is missing, UsageError inside a task of a queue, or if the queue gives only one device."""
+        """Raise ToolMissingError for a missing tool, UsageError in a task or if the queue has one device."""
         refuse_nesting(self._queue, os.environ)
         refuse_several(self._queue, max(slot.device.count for slot in self._slots), "a case")
         require_tools(self._queue)
@@ -121,10 +117,8 @@ class QueueSlot(UnheldSlot):
     def _choose(
         self, batch: Batch, entries: Sequence[RunEntry], watch: Watch
     ) -> tuple[RunEntry, ...]:
-        """The first entries that together stay within the queue's longest task.
-
-        Cases that are timed in turn cannot be separated. A case that is too long even alone is
-        answered at once.
+        """The first entries that fit the queue's longest task, all if they are timed in turn. A
+        case too long even alone is answered at once.
         """
         cases = {case.key: case for case in batch.cases}
         most = len(entries) if batch.order == "interleaved" else self._queue.cases

@@ -1,8 +1,6 @@
-"""Derives what is known of one task in a foreign queue from the output of its client and the way it ended.
-
-Pure: text in, verdicts out. A case has a verdict once its result line has arrived whole and the
-far side is known to have continued after it: by a further line, or by an exit code that fits. A line
-without such an end, or an end without a line, is an ``infra_error``.
+"""Derives what is known of one task in a foreign queue from its client's output and end. Pure. A
+verdict needs a whole result line and a sign that the far side continued: a further line, or a
+fitting exit code. A line without such an end, or the reverse, is an ``infra_error``.
 """
 
 import re
@@ -76,7 +74,7 @@ class Submission:
         return [news for line in lines for news in self._take(line)]
 
     def take_over(self, text: str) -> list[CaseResult]:
-        """Restart with all lines that the far side has written, some of which the client may have lost; return the results that are certain."""
+        """Restart with all lines of the far side, of which the client may lose some; return sure results."""
         self._turned_to, self._results, self._held = [], {}, None
         news = [one for line in text.split("\n") for one in self._take(line)]
         return [one for one in news if isinstance(one, CaseResult)]
@@ -172,11 +170,7 @@ class Submission:
         return [] if held is None else [held]
 
     def _fits(self, end: ClientEnd) -> bool:
-        """Whether the client's end agrees with the lines.
-
-        If a case failed and the code is 0, the code was lost on the way: the line is the worse
-        of the two, and counts.
-        """
+        """Whether the client's end agrees with the lines. If a case failed but the code is 0, it was lost."""
         if end.limit or end.error:
             return False
         return end.code in (0, exit_code({line.outcome for line in self._results.values()}))

@@ -31,7 +31,7 @@ RESTART_LIMIT_S: Final = 20.0
 
 
 class QueueTask:
-    """One batch on its way through the queue. ``doubted`` are the devices that tasks have given up; this one may add to them."""
+    """One batch on its way through the queue; may add to ``doubted``, the devices that tasks gave up."""
 
     def __init__(
         self,
@@ -59,10 +59,7 @@ class QueueTask:
         self._withdrawn = False
 
     async def run(self) -> None:
-        """Submit, and report every case that was begun. Raises LeaseLostError if none was begun.
-
-        A task that was withdrawn has no results.
-        """
+        """Submit, and report each case that was begun. Raises LeaseLostError if none, unless withdrawn."""
         task = self._write_task()
         objects = self._yard.objects
         command = far_side_command(self._queue, objects.root, "--batch", task)
@@ -156,7 +153,7 @@ class QueueTask:
         return f"{name} {place_of(started)}" if started is not None else name
 
     def _lose(self, end: ClientEnd) -> None:
-        """No case was begun: answer these cases with ``queue_timeout``, or raise LeaseLostError with what is wrong."""
+        """No case was begun: answer with ``queue_timeout``, or raise LeaseLostError with what is wrong."""
         outcome, message = self._submission.find_loss(end, self._queue)
         if outcome is not Outcome.QUEUE_TIMEOUT:
             raise LeaseLostError(message, outcome)
@@ -165,7 +162,6 @@ class QueueTask:
             self._answer(CaseRan(case=entry.case, outcome=outcome, seconds=0.0, message=message))
 
     def _note_fault(self) -> None:
-        """Warn of a device that the far side has given up."""
         started, ended = self._submission.started, self._submission.ended
         if started is None or ended is None or not ended.message:
             return
@@ -182,7 +178,7 @@ class QueueTask:
         return f"---- {end.describe()}\n---- argv {list(end.argv)}\n---- in {end.cwd}\n{streams}"
 
     def _keep_stderr(self, end: ClientEnd) -> None:
-        """Keep the messages of a client that ended well and still complained; that it has named its task is no complaint."""
+        """Keep the messages of a client that ended well and complained, not just named its task."""
         lines = "".join(self._stderr).splitlines(keepends=True)
         text = "".join(line for line in lines if not (end.job and end.job in line))
         if not text.strip() or end.code != 0:
