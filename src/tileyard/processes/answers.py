@@ -47,15 +47,12 @@ def run_program(
 
 
 def _shorten(argument: str) -> str:
-    """An argument as a message shows it: code of more than a line is not."""
+    """An argument as a message shows it, without code of more than a line."""
     return "..." if len(argument) > LONGEST and len(argument.split()) > 1 else argument
 
 
 def find_set(text: str, environ: Mapping[str, str], cwd: Path, called: str) -> dict[str, str]:
-    """The variables that this text for bash exports or changes. Variables that it unsets stay unchanged.
-
-    ``called`` is its ``$0``. Raises UsageError.
-    """
+    """The variables that this text for bash exports or changes; ``called``: its ``$0``. Raises UsageError."""
     argv = ("bash", "--noprofile", "--norc", "-c", _READ, called, text)
     before, mark, after = run_program(argv, environ, cwd).partition(b"\0" + _MARK + b"\0")
     if not (mark and after):

@@ -48,10 +48,8 @@ class _Readiness:
 
 
 class AsyncChannel:
-    """The asyncio side, without tasks or threads: nothing is read unless ``receive`` waits for it.
-
-    One task may receive at a time; sends are queued. A cancelled ``receive`` loses nothing;
-    the rest of a message whose ``send`` was cancelled goes out before the next one.
+    """The asyncio side, without tasks or threads: nothing is read unless ``receive`` waits, one task at a
+    time. Sends are queued. Cancelling loses nothing: the rest of a cut ``send`` precedes the next one.
     """
 
     def __init__(self, read_fd: int, write_fd: int, peer_fd: int = -1) -> None:
@@ -71,10 +69,7 @@ class AsyncChannel:
 
     @classmethod
     def inherited(cls, environ: MutableMapping[str, str] = os.environ) -> Self:
-        """The channel to the process that started this one; it ends when that process ends.
-
-        The pipe alone would stay open while a fork of that process keeps a copy of its end.
-        """
+        """The channel to this process's starter; ends with it, even if a fork keeps the pipe open."""
         read_fd, write_fd, peer = claim_channel(environ)
         try:
             peer_fd = os.pidfd_open(peer)
@@ -119,10 +114,7 @@ class AsyncChannel:
                 await self._readable.wait()
 
     def finish(self) -> None:
-        """Read what has arrived, then close: for use when the other side is known to be gone.
-
-        ``receive`` still returns those messages. Harmless when repeated.
-        """
+        """Read what has arrived, for ``receive``, then close: the other side is gone. Repeatable."""
         with contextlib.suppress(BlockingIOError):
             while self._read_fd >= 0 and self._read():
                 pass

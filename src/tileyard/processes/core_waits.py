@@ -11,7 +11,7 @@ from tileyard.processes.keeper.tree import descendants_of
 
 @dataclass(frozen=True)
 class _Thread:
-    """``counts`` are the nanoseconds that it ran and waited. Linux adds a wait when it is over: this one began ``since``."""
+    """``counts``: nanoseconds that it ran and waited, excluding a wait that began ``since``."""
 
     counts: tuple[int, int]
     since: float
@@ -19,10 +19,7 @@ class _Thread:
 
 
 class CoreWaits:
-    """The waits of all processes below ``root``.
-
-    Two threads that wait at the same time wait once: of all threads, the one that has waited longest counts.
-    """
+    """The waits of all processes below ``root``. Of threads that wait at once, the longest one counts."""
 
     def __init__(self, root: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -51,7 +48,7 @@ class CoreWaits:
 
 
 def _read_threads(pid: int) -> Iterator[tuple[int, tuple[int, int], bool]]:
-    """The threads of a process, with their counts and whether they can run; nothing of what has ended meanwhile."""
+    """A process's threads, with their counts and whether they can run; nothing of what ended meanwhile."""
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             ran, waited, _ = map(int, (task / "schedstat").read_text(encoding="ascii").split())

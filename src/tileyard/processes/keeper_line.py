@@ -1,4 +1,4 @@
-"""Builds the command line of a keeper, parses its reports, and explains to people why it refused to start something."""
+"""Builds the command line of a keeper, parses its reports, and explains why it refused to start something."""
 
 import contextlib
 import os

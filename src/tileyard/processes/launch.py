@@ -1,7 +1,5 @@
-"""The client's side of the engine: start it as a separate process, talk to it, let it end.
-
-The engine takes its end with ``AsyncChannel.inherited()``. That channel ends when the client ends, in
-any way; the engine must then end its workers and itself.
+"""The client's side of the engine: start it, talk to it, let it end. Its channel ends when the
+client does; the engine then ends its workers and itself.
 """
 
 import os
@@ -32,10 +30,8 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
                 signal_child(child, parent, signal.SIGCONT)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> int:
-        """Close the channel and wait for the engine's end; kill it after ``limit_s``.
-
-        Returns its exit code, or the negative number of the signal that killed it. Its workers
-        end with it in any case. Harmless when repeated.
+        """Close the channel, wait for the engine's end, kill it after ``limit_s``; its workers end
+        with it. Returns its exit code, or the negative signal number. Repeatable.
         """
         self.channel.close()
         self.go_on()
@@ -50,10 +46,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
 
 
 def start_engine_process(argv: Sequence[str], env: Mapping[str, str]) -> EngineProcess:
-    """Start an engine with its own session and no terminal; it may be called from any thread.
-
-    Its stdout is discarded, its stderr is the caller's. Raises OSError if it cannot be started.
-    """
+    """Start an engine in its own session, from any thread; stderr is the caller's. Raises OSError."""
     with open_pipes() as (ours, theirs):
         process = subprocess.Popen(
             argv,

@@ -44,10 +44,7 @@ class Limit:
 
 @contextlib.asynccontextmanager
 async def time_limit(seconds: float | None) -> AsyncIterator[Limit]:
-    """Raise TimeoutError if the block takes longer; None for never.
-
-    The time during which this process, and its children with it, is stopped does not count.
-    """
+    """Raise TimeoutError after ``seconds``, None for never; time in which this process is stopped is free."""
     async with asyncio.timeout(None) as timeout:
         limit = Limit(timeout, seconds)
         try:

@@ -36,10 +36,8 @@ class Verdict(Record):
 
 
 def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
-    """Distinguish a crash from a time limit, lack of memory and a fault of the host.
-
-    ``limit`` names the time limit for which the engine ended the worker, as in "run limit of 60 s".
-    It counts only if the worker had not ended by itself before.
+    """Distinguish a crash, a time limit, lack of memory and a fault of the host. ``limit`` names
+    the limit for which the engine ended it; not if the worker ended before.
     """
     if not ended.confirmed:
         return Verdict(outcome=Outcome.INFRA_ERROR, message=_describe_unconfirmed(ended))

@@ -8,13 +8,13 @@ from contextvars import ContextVar
 from pathlib import Path
 
 programs_limit_s: ContextVar[float | None] = ContextVar("programs_limit_s", default=None)
-"""Seconds that a program run by ``run_program`` may take; None where somebody else limits this process and all below it."""
+"""Seconds for a program of ``run_program``; None where somebody else limits this process and all below."""
 
 
 def run_program(
     argv: Sequence[str], cwd: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end. Past the limit, it ends with all of its process group, and TimeoutError is raised."""
+    """Run a program to its end. Past the limit its process group is ended, and TimeoutError raised."""
     limit_s = programs_limit_s.get()
     with subprocess.Popen(
         argv,

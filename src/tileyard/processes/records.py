@@ -6,9 +6,8 @@ from tileyard.base.model import Device, Record
 
 
 class LeaseRequest(Record):
-    """Devices that a worker needs before it starts: ``count`` of ``choices``, all of them or none.
-
-    A request with a higher ``priority`` comes first; within a priority, the earliest one.
+    """Devices that a worker needs: ``count`` of ``choices``, all or none. By ``priority``, then the
+    earliest.
     """
 
     choices: tuple[Device, ...]
@@ -17,7 +16,7 @@ class LeaseRequest(Record):
 
 
 class Place(Record):
-    """The place of a request for devices in the queue: 1 is next in turn. ``holder`` is a holder of one of them."""
+    """A request's place in the queue: 1 is next. ``holder`` holds one of the devices."""
 
     position: int
     holder: str = ""
@@ -25,15 +24,12 @@ class Place(Record):
 
 class WorkerCommand(Record):
     """A program to start, and its settings.
-
-    ``env`` is the whole environment. ``log`` gets stdout and stderr appended; empty for none.
-    ``memory_bytes`` limits the address space of each of its processes, 0 for no limit. ``cores``
-    are those it may run on, none for all. ``lease`` are the devices that it holds as long as
-    its tree lives, None for none; it starts once it has them, or, if it is ``early``, before that: then
-    it waits with ``wait_for_lease``, and its memory is limited from then on. ``fixed`` asks for the same
-    addresses in every process that is started in the same way. ``fds`` are descriptors of the caller's that the worker
-    inherits under the same numbers. ``title`` is what others read who wait for its devices, its argv if empty. ``grace_s`` is the time between
-    TERM and KILL for what it leaves behind, and for the whole tree when the engine dies.
+    ``env`` is the whole environment; ``log`` gets stdout and stderr appended, empty for none;
+    ``memory_bytes`` limits each process's address space, 0 for no limit; ``cores`` may be used, all if empty.
+    ``lease``: devices held as long as the tree lives; it starts with them or, if ``early``, calls
+    ``wait_for_lease`` and is limited from then on. ``fixed``: the same addresses in every process; ``fds``
+    are inherited under their numbers; ``title`` is shown to those who wait, else argv. ``grace_s`` is the
+    time between TERM and KILL, of leftovers and of the tree when the engine dies.
     """
 
     argv: tuple[str, ...]
@@ -51,12 +47,9 @@ class WorkerCommand(Record):
 
 
 class Ended(Record):
-    """How a worker ended.
-
-    One of ``code`` and ``signal`` is set, unless it never ran or its keeper was lost. ``confirmed``:
-    its whole tree is gone; if not, ``survivors`` are the pids that are known to be left.
-    ``reason`` is why the engine ended it, empty if it ended by itself. ``oom_kill``: the
-    kernel killed something for lack of memory meanwhile; ``log_tail`` is the end of its log.
+    """How a worker ended: by ``code`` or ``signal``, neither if it never ran or its keeper was lost.
+    ``confirmed``: the tree is gone, else ``survivors`` are known pids. ``reason``: why the engine ended it,
+    if so. ``oom_kill``: the kernel killed something for lack of memory; ``log_tail``: the log's end.
     """
 
     code: int | None = None
@@ -87,10 +80,8 @@ class State(enum.StrEnum):
 
 
 class LeaseStatus(Record):
-    """The result of a leased command.
-
-    ``code`` and ``signal`` are how it ended by itself, None if it did not. ``leases`` has the
-    number of the lease of each device. ``message`` is the reason, in one line, if it did not simply end.
+    """How a leased command ended: by ``code`` or ``signal``, or why not in the line ``message``.
+    ``leases`` has the number of each device's lease.
     """
 
     state: State

@@ -1,7 +1,5 @@
-"""Starts keepers of single programs, forked from a waiting process: for a worker that runs many programs side by side.
-
-The program dies with its keeper, and the fork server then ends the processes that it left behind. So a program that
-kills its parent, or stops it, harms no other program.
+"""Starts keepers of single programs, forked from a waiting process, for a worker that runs many side by side.
+Each dies with its keeper, and the fork server ends its leftovers: one that kills its parent harms no other.
 """
 
 import atexit
@@ -32,9 +30,8 @@ _decoder = msgspec.json.Decoder(Report)
 
 
 class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
-    """The keeper of one program, which is started with it. Once ``reports`` is readable, call ``read``.
-
-    ``stdout`` and ``stderr`` are the program's output streams. ``end`` is the keeper's last report, None before that.
+    """The keeper of one program, started with it; call ``read`` once ``reports`` is readable.
+    ``stdout`` and ``stderr`` are the program's; ``end`` is the last report, None before that.
     """
 
     def __init__(self, tree: str, text: bytes) -> None:
@@ -79,7 +76,7 @@ class StepKeeper(contextlib.AbstractContextManager["StepKeeper"]):
         self.go_on()
 
     def kill(self) -> list[int]:
-        """Kill the keeper itself, because it does not answer, and all processes with its token; return these."""
+        """Kill a keeper that does not answer, and all processes with its token; return these."""
         if self._pid:
             signal_child(self._pid, self._server, signal.SIGKILL)
         return kill_marked(self._tree)
@@ -202,10 +199,7 @@ warm = _forking.warm
 def start_step(
     tree: str, options: Sequence[str], env: Mapping[str, str], argv: Sequence[str]
 ) -> StepKeeper:
-    """Start a program under a keeper of its own.
-
-    Raises WorkerStartError, or ValueError if no program can take such arguments.
-    """
+    """Start a program under its own keeper. Raises WorkerStartError, ValueError for impossible arguments."""
     line = keeper_argv(tree, ["step=1", *options], None, argv)[len(PYTHON) + 1 :]
     items = [os.fsencode(item) for item in (str(len(line)), *line, *map("=".join, env.items()))]
     if any(b"\0" in item for item in items):

@@ -1,8 +1,4 @@
-"""Runs one program of a user: reads its output, ends its whole tree, and reports how it went.
-
-For a process that runs many programs side by side. Each has a keeper of its own (``step_keepers``), which sees
-all its descendants; the limit is kept here.
-"""
+"""Runs one program of a user, under its own keeper: reads output, limits it, ends its tree, reports."""
 
 import contextlib
 import errno
@@ -74,12 +70,12 @@ class Heard:
         return False
 
     def deadline_s(self, since_s: float, limit_s: float) -> float:
-        """When, on the monotonic clock, the program must end: by default ``limit_s`` after its start, unless that is 0."""
+        """When, on the monotonic clock, the program must end: ``limit_s`` after its start, if not 0."""
         return since_s + limit_s if limit_s else math.inf
 
 
 class Printed(Heard):
-    """Keeps a program's standard output in ``data``, and ends the program when that is more than ``most_bytes``."""
+    """Keeps a program's standard output in ``data``; ends the program at more than ``most_bytes``."""
 
     def __init__(self, most_bytes: int) -> None:
         self.data = bytearray()
@@ -246,10 +242,9 @@ class _Log:
 
 
 class StepOrder(Record):
-    """A program to run. ``env`` is its whole environment; its output is appended to ``log``.
-
-    With a ``title`` the log also states what was run, where, and how it ended. ``limit_s`` and
-    ``memory_bytes`` (address space of each process) are 0 for no limit.
+    """A program to run in the environment ``env``; output is appended to ``log``, with the call and
+    the end if it has a ``title``. ``limit_s`` and ``memory_bytes`` (address space of each process)
+    are 0 for no limit.
     """
 
     argv: tuple[str, ...]
@@ -262,14 +257,11 @@ class StepOrder(Record):
 
 
 class StepEnd(Record):
-    """How a program ended: by exit ``code``, by ``signal``, or not begun because of ``refusal``.
-
-    ``errno`` is the number of that refusal, 0 if it has none, and ``refused`` its path.
-    ``timed_out``: it ran past its limit and was killed. ``complaints`` counts the lines that
-    it wrote to stderr, ``printed`` the bytes of both streams; ``tail`` is the end of them.
-    ``seconds`` is the total time here, ``ran_ns`` the time of the program alone, from its start to its exit,
-    and ``cpu_ns`` the CPU time of it and of the processes for which it waited.
-    ``survivors`` are processes that could not be ended. ``lost``: its keeper was killed, and so was it.
+    """How a program ended: by exit ``code``, by ``signal``, or not begun because of ``refusal``
+    (``errno``, 0 if none, and path ``refused``). ``timed_out``: killed past its limit.
+    ``complaints``: lines on stderr, ``printed``: bytes of both streams, ``tail``: their end.
+    ``seconds``: total time here, ``ran_ns``: the program's from start to exit, ``cpu_ns``: with the
+    processes it waited for. ``survivors`` could not be ended. ``lost``: killed with its keeper.
     """
 
     seconds: float
@@ -344,9 +336,8 @@ def run_step(order: StepOrder, heard: Heard | None = None) -> StepEnd:
 def insist_on(
     order: StepOrder, clear: Callable[[], object] = list, heard: Heard | None = None
 ) -> StepEnd:
-    """Run a program that holds no device; repeat it at most twice if its keeper was killed.
-
-    ``clear`` removes its results before each repetition. Raises HomeError if the host is at fault.
+    """Run a program without a device, again at most twice if its keeper was killed, after ``clear``
+    of its results. Raises HomeError if the host is at fault.
     """
     for left in reversed(range(ATTEMPTS)):
         end = run_step(order, heard)
@@ -405,7 +396,7 @@ def describe_complaints(end: StepEnd, what: str) -> str:
 
 
 def describe_end(end: StepEnd, order: StepOrder) -> str:
-    """One line on a program that failed: how it ended, and what it said of that. Its log has its arguments."""
+    """One line on a program that failed: how it ended, and what it said. Its log has its arguments."""
     if end.refusal:
         return end.refusal
     if end.survivors:
@@ -417,9 +408,8 @@ def describe_end(end: StepEnd, order: StepOrder) -> str:
 
 
 def find_telling(tail: str) -> str:
-    """The line that says why a program failed: the first error of a compiler, else the last exception of Python, else the last line.
-
-    Of an exception it is all lines, joined. Parts of a path that lead nowhere are left out.
+    """The line that says why a program failed: a compiler's first error, else Python's last
+    exception, joined, else the last line. Parts of a path that lead nowhere are left out.
     """
     lines = tail.strip().splitlines()
     # A compiler goes on after its first error; other programs say why they fail last.

@@ -1,7 +1,5 @@
 """Controls a worker for the engine: starts it, talks to it, ends it, confirms that it is gone.
-
-Once ``ended`` has answered, the worker has left no process, descriptor or task behind. Nothing runs in
-the background: the loop calls back when the keeper has something to report.
+Nothing runs in the background: the loop calls back when the keeper reports.
 """
 
 import asyncio
@@ -41,8 +39,7 @@ CONFIRM_S: Final = 5.0
 """Seconds that a killed tree may take to vanish before its processes are reported as survivors."""
 LOG_TAIL_BYTES: Final = 4096
 HEARTBEAT_S: Final = 1.0
-"""Seconds between two looks at keeper and worker. A stopped keeper is continued; a worker that is still stopped at
-the next look is ended."""
+"""Seconds between looks at keeper and worker: a stopped keeper is continued, a worker stopped twice ended."""
 STARTS: Final = 3
 """Number of starts of a worker whose keeper is killed during the start."""
 STOPPED: Final = "it was stopped by a signal, and did not go on"
@@ -58,16 +55,14 @@ _lingering: list[subprocess.Popen[bytes]] = []
 
 
 class KeeperLink:
-    """A running keeper. ``started`` and ``ended`` are each answered exactly once, never by an error.
-
-    ``started`` is None once the worker runs, or the reason why it cannot; ``leased`` likewise once an early
-    worker has its lease, which the keeper itself passes to it.
+    """A running keeper. ``started`` and ``ended`` are each answered once, never by an error: ``started`` is
+    None once the worker runs, or why it cannot; ``leased`` likewise for an early worker's lease.
     """
 
     def __init__(
         self, command: WorkerCommand, env: Mapping[str, str], worker_fds: Sequence[int]
     ) -> None:
-        """Start it on the running loop; the worker inherits ``worker_fds``. Raises WorkerStartError; then nothing was started."""
+        """Start it on the loop, inheriting ``worker_fds``. Raises WorkerStartError, and starts nothing."""
         self.pid = 0
         self.lease = 0
         self.waiting: Callable[[Place], None] | None = None
@@ -239,7 +234,7 @@ def _pipes_of(process: subprocess.Popen[bytes]) -> tuple[int, int]:
 
 
 def _count_oom_kills() -> int:
-    """Number of processes that this kernel has killed for lack of memory, containers included; 0 if unknown."""
+    """Number of processes this kernel killed for lack of memory, containers included; 0 if unknown."""
     try:
         text = Path("/proc/vmstat").read_text(encoding="ascii")
     except OSError:
@@ -287,11 +282,9 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         lock_limit_s: float | None = None,
         waiting: Callable[[Place], None] | None = None,
     ) -> Self:
-        """Start a worker; return once it has its devices and runs its program; an early one has none yet.
-
-        ``waiting`` receives its place in the queue whenever that changes.
-        Raises TimeoutError if it took longer than ``lock_limit_s``, and WorkerStartError if it
-        cannot start. In both cases, and if cancelled, nothing is left of it.
+        """Start a worker; return once it has its devices and runs; an early one has none yet.
+        ``waiting`` gets its place in the queue. Raises TimeoutError after ``lock_limit_s``,
+        WorkerStartError; nothing is left then, or if cancelled.
         """
         limit = Countdown(lock_limit_s)
         for left in reversed(range(STARTS)):
@@ -316,10 +309,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
         limit_s: float | None = None,
         waiting: Callable[[Place], None] | None = None,
     ) -> None:
-        """Wait until an early worker has its devices; from then on its memory is limited.
-
-        Raises as ``start`` does, and then nothing is left of it.
-        """
+        """Wait until an early worker has its devices, with this memory limit. Raises as ``start`` does."""
         self._keeper.waiting = waiting
         self._keeper.ask_for_lease(memory_bytes)
         await self._wait_for(self._keeper.leased, limit_s)
@@ -342,7 +332,7 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def judge_silence(
         self, error: TimeoutError | WorkerLostError, limit: str
     ) -> tuple[Verdict, Ended]:
-        """The verdict when no answer came: a worker that ran past its ``limit`` is ended, else it was lost."""
+        """The verdict when no answer came: a worker past its ``limit`` is ended, else it was lost."""
         if isinstance(error, TimeoutError):
             ended = await self.kill("time limit", is_suspect=True)
             return judge_end(ended, limit=limit), ended
@@ -376,11 +366,9 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     @overload
     async def receive(self, kind: UnionType) -> Any: ...  # noqa: ANN401 - the caller names the union again
     async def receive(self, kind: type[T] | UnionType) -> Any:
-        """Return the next message of this kind, or of one of a union.
-
-        Raises WorkerLostError once the worker has ended and everything that it sent was received. A
-        worker that sends something else, or closes its channel, is ended first: a caller that catches
-        the error finds ``ended`` answered.
+        """The next message of this kind, or of one of a union. Raises WorkerLostError once all is
+        received and the worker has ended, which a wrong message or a closed channel causes:
+        ``ended`` is answered then.
         """
         try:
             message = await self._channel.receive(kind)
@@ -402,11 +390,9 @@ class Worker(contextlib.AbstractAsyncContextManager["Worker"]):
     async def kill(
         self, reason: str, grace_s: float = GRACE_S, *, is_suspect: bool = False
     ) -> Ended:
-        """End the whole tree and wait until that is confirmed, or known to fail.
-
-        TERM to every process, KILL after ``grace_s``. The first ``reason`` counts; a further call
-        can only hasten the end. Harmless once ended. ``is_suspect`` has its devices probed before
-        their next use, as after a crash.
+        """End the whole tree and wait until that is confirmed, or known to fail: TERM, and KILL
+        after ``grace_s``. The first ``reason`` counts; repeats can only hasten the end.
+        ``is_suspect``: probe its devices before their next use.
         """
         self._keeper.tell_to_end(reason, grace_s, is_suspect=is_suspect)
         try:

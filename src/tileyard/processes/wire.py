@@ -1,8 +1,6 @@
-"""Sends messages between processes: msgpack of records after a 4-byte little-endian length, over pipes.
-
-``Channel`` blocks and is for workers and clients; the engine's ``AsyncChannel`` is in a separate
-module, since asyncio is an eighth of what a worker would import. Neither reads ahead of its caller by
-more than one pipe's content, so a slow reader slows down its writer.
+"""Sends messages between processes: msgpack of records after a 4-byte little-endian length, over
+pipes. ``Channel`` blocks; the engine's ``AsyncChannel`` is separate, as asyncio is slow to import.
+A slow reader slows down its writer.
 """
 
 import contextlib
@@ -54,10 +52,8 @@ def format_channel(read_fd: int, write_fd: int) -> str:
 
 @contextlib.contextmanager
 def open_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The ends of a new channel: ours, and those for a process that is started in the block.
-
-    Of each pair the first is to read from and the second to write to. Theirs are closed after the
-    block, and ours too if it raises.
+    """The ends of a new channel: ours, and those for a process started in the block, each to read
+    from and to write to. Theirs are closed after the block, ours if it raises.
     """
     requests_out, requests_in = os.pipe()
     replies_out, replies_in = os.pipe()
@@ -140,7 +136,7 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
     @classmethod
     @contextlib.contextmanager
     def serving(cls, environ: MutableMapping[str, str] = os.environ) -> Iterator[Self]:
-        """The same for a worker. The block ends quietly at the first message that has no receiver any more."""
+        """The same for a worker. The block ends quietly at the first message without a receiver."""
         with contextlib.suppress(BrokenPipeError):
             yield cls.inherited(environ)
 
@@ -155,10 +151,8 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
     @overload
     def receive(self, kind: UnionType) -> Any: ...  # noqa: ANN401 - the caller names the union again
     def receive(self, kind: type[T] | UnionType) -> Any:
-        """The next message, waiting for it; None once the other side is gone.
-
-        A message that was cut short by the other side's end counts as that end. Raises WireError
-        if what arrived is too large or not of this kind.
+        """The next message, waiting for it; None once the other side is gone, even amid a message.
+        Raises WireError if it is too large or not of this kind.
         """
         while True:
             message = self._inbox.take(kind)

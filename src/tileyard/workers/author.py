@@ -1,8 +1,4 @@
-"""The author: the process that contains a user's code and answers questions about it.
-
-For the command line that is a worker that imports one file; for the Python API it is the calling
-process itself, which answers the same questions about the kernels that it holds.
-"""
+"""The author: contains a user's code and answers questions about it, in a worker or in the Python API."""
 
 import contextlib
 import gc
@@ -66,13 +62,12 @@ if TYPE_CHECKING:
 Answer = Callable[[AuthorRequest], AuthorReply]
 
 IMPORT_THRESHOLDS = (100_000, 50, 100)
-"""Garbage collection thresholds during imports: they make a million lasting objects, and repeated searches cost a sixth of the time."""
+"""Garbage collection thresholds during imports, which make a million lasting objects: saves a sixth."""
 
 
 class Author:
-    """Answers questions about ``kernels``. References are looked up by name in ``namespace``.
-
-    ``rework`` leaves out of a kernel what its build does not need.
+    """Answers questions about ``kernels``; references are in ``namespace``. ``rework`` cuts needless
+    parts.
     """
 
     def __init__(
@@ -104,10 +99,7 @@ class Author:
         return cls({found.name: found}, objects, namespace)
 
     def answer(self, request: AuthorRequest) -> AuthorReply:
-        """Answer one question. An error in the user's code or the question becomes a Failed.
-
-        The output of the user's code is in the answer's log, if the answer has one.
-        """
+        """Answer one question; its log has the user code's output. Errors of code or question: Failed."""
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -139,7 +131,7 @@ class Author:
     def _look_into(
         self, found: Found, request: CheckSync | ShowPasses | FindFailure
     ) -> AuthorReply:
-        """Answer the rare questions, whose modules take a third of the time to load that all the others take."""
+        """Answer the rare questions, whose modules take a third of the time to load that all others take."""
         match request:
             case CheckSync():
                 from tileyard.workers.sync_sizes import check_sizes

@@ -16,10 +16,7 @@ DATA, TEMPORARY, USED = "data", "tmp", "used"
 
 
 def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPart = WHOLE) -> None:
-    """Make a case's folder; its data start as the case's part of the golden step's result.
-
-    Raises UsageError if that step made nothing for it.
-    """
+    """Make a case's folder from its part of the golden step's result. Raises UsageError if there is none."""
     if folder.exists():
         remove_folder(folder)
     for name in (DATA, TEMPORARY):
@@ -44,9 +41,8 @@ class Stores:
     def find_made(
         self, golden: Digest, build: BuildKey, part: GoldenPart = WHOLE
     ) -> dict[str, str]:
-        """The directories that a golden and a build step have filled, by placeholder; without those of steps that made nothing.
-
-        Only ``part`` of the golden step's result must be unchanged.
+        """The directories that golden and build steps filled, by placeholder. Of the golden result
+        only ``part`` must be unchanged.
         """
         places: dict[str, str] = {}
         if golden:

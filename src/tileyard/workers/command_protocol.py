@@ -9,7 +9,9 @@ from tileyard.workers.question import Question
 
 
 class StepDone(Record, tag="step_done"):
-    """Answer to DoStep and FindGolden. ``end`` is None if the result was already known; ``message`` is what went wrong, if anything did."""
+    """Answer to DoStep and FindGolden. ``end``: None if the result was known; ``message``: what went
+    wrong.
+    """
 
     end: StepEnd | None = None
     tree: Digest = Digest("")
@@ -17,7 +19,7 @@ class StepDone(Record, tag="step_done"):
 
 
 class FindGolden(Question[StepDone], tag="find_golden"):
-    """Ask for the tree that an earlier step with this key has made; the answer has none if it is not known."""
+    """Ask for the tree that an earlier step with this key has made; the answer has none if unknown."""
 
     key: GoldenKey
 
@@ -33,22 +35,17 @@ class Done(Record, tag="done"):
 
 
 class HostFailed(Record, tag="host_failed"):
-    """A request could not be carried out: the disk is full, an object is damaged.
-
-    ``is_users``: the user's files are the cause.
-    """
+    """A request could not be carried out, as on a full disk. ``is_users``: the user's files are the cause."""
 
     message: str
     is_users: bool = False
 
 
 class DoStep(Question[StepDone], tag="do_step"):
-    """Run a program of a case that needs no device.
-
-    ``places`` and ``env`` are what it receives, ``cwd`` the directory in which it runs unless it names its own. ``title``
-    is its name in the log. ``golden``
-    is the tree at ``{golden}``, of which the case uses ``part``, ``build`` the artifact at ``{build}``. With a ``key``, what the program puts into ``{out}`` is kept as
-    a tree; if one was made before with the same key, nothing is run.
+    """Run a program of a case that needs no device. ``places`` and ``env`` are what it receives,
+    ``cwd`` its directory unless it names its own, ``title`` its name in the log. ``golden`` is the
+    tree at ``{golden}``, of which the case uses ``part``, ``build`` the artifact at ``{build}``.
+    With a ``key``, ``{out}`` is kept as a tree, and an earlier one of that key answers.
     """
 
     step: Step
@@ -79,9 +76,8 @@ class StepIdentified(Record, tag="step_identified"):
 
 
 class IdentifyStep(Question[StepIdentified], tag="identify_step"):
-    """Identify what a step on this site uses outside of its suite; ``golden``, ``part`` and ``build`` are as in DoStep.
-
-    A step that ``is_early`` and names no folder runs in the suite's folder, any other in its case's work directory.
+    """Identify what a step on this site uses outside of its suite; other fields as in DoStep. Without a
+    folder of its own, one that ``is_early`` runs in the suite's folder, others in the case's work directory.
     """
 
     step: Step
@@ -111,9 +107,8 @@ class CompareOutputs(Question[Judged], tag="compare_outputs"):
 
 
 class CheckBatch(Question[BatchRan], tag="check_batch"):
-    """Check the cases of a batch by their hot check, which each entry has as its hot run. Answers: CaseBegan and CaseRan for each, then BatchRan.
-
-    A process may use ``threads`` threads.
+    """Check cases by their hot check, each entry's hot run, with ``threads`` threads per process.
+    Answers: CaseBegan and CaseRan for each, then BatchRan.
     """
 
     run: RunBatch

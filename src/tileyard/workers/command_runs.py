@@ -1,7 +1,4 @@
-"""Runs the cases of a batch that are programs: one process each, or one for several hot ones.
-
-A failure is attributed to the case that was running; the others run in a new process.
-"""
+"""Runs a batch's programs, one process each, or one for several hot ones: others go on after a failure."""
 
 import os
 import time
@@ -38,10 +35,9 @@ Tell = Callable[[CaseBegan | CaseRan], None]
 
 
 class CommandRuns:
-    """Runs batches of such cases, under the lease with this number.
-
-    With ``limited`` each case is ended at its own limit here; else the caller does that.
-    Once ``is_stopped`` returns True, no further case is begun, nor once it ``is_suspect``: a case has crashed or hung on a device that has a probe.
+    """Runs batches under the lease with this number. ``limited``: each case is ended at its limit
+    here, not by the caller. No case is begun once ``is_stopped`` is True, or ``is_suspect``: one
+    crashed or hung on a device with a probe.
     """
 
     _title = "run"
@@ -261,7 +257,7 @@ class CommandRuns:
         )
 
     def _own_folders(self, member: Member, end: StepEnd) -> list[Path]:
-        """The folders of what a case brings, if its program could not be started; everything else is the host's."""
+        """The folders of what a case brings, if its program could not be started; all else is the host's."""
         if not end.refusal:
             return []
         command = member.command
@@ -289,7 +285,7 @@ class CommandRuns:
 
 
 class CheckRuns(CommandRuns):
-    """Checks batches of cases that ran, in the folders as they left them: always by the hot process of their entries."""
+    """Checks batches of cases that ran, in the folders they left, always by their entries' hot process."""
 
     _title = "check"
     _is_always_hot = True
@@ -316,10 +312,7 @@ def _insists(end: StepEnd) -> Outcome:
 def step_environment(
     step: Step, shared: Mapping[str, str], places: Places, temporary: Path
 ) -> dict[str, str]:
-    """The environment of a step: its share of this process's, the additions of suite and step, and a temporary directory.
-
-    Numeric libraries are limited to the threads that the step may use.
-    """
+    """A step's environment: its share of this process's, additions, temporary directory, limit of threads."""
     added = {name: fill(text, places) for name, text in step.env.items()}
     threads = dict.fromkeys(THREAD_VARIABLES, str(places["threads"]))
     given = {**give(os.environ, step), **threads, **find_site().env, **shared}

@@ -72,9 +72,8 @@ class StoredBinaries:
 
 
 class Compiler:
-    """Answers requests about one target. ``home`` is the directory with the object store.
-
-    ``tell`` is called when work that many kernels share begins and ends, and with each of the builds that are made together.
+    """Answers requests about one target; ``home`` has the object store. ``tell`` is called when
+    work that many kernels share begins and ends, and with each of the builds made together.
     """
 
     def __init__(
@@ -125,10 +124,7 @@ class Compiler:
                 assert_never(request)
 
     def build_alone(self, wanted: BuildKernel) -> Artifact | Build:
-        """Build one kernel for a caller in this process: return its artifact, or how its build failed.
-
-        Raises DamagedError if the artifact does not stay.
-        """
+        """Build one kernel here: its artifact, or how it failed. Raises DamagedError if it does not stay."""
         request = BuildKernels(kernels=(wanted,))
         (built,) = request.check(self.answer(request)).verdicts
         if built.outcome is not Outcome.PASSED:

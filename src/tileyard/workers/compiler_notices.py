@@ -4,10 +4,7 @@ from tileyard.base.model import BuildKey, Record
 
 
 class SharedBegan(Record, tag="shared_began"):
-    """The worker turned to what many kernels share, such as precompiled headers.
-
-    The time from here on counts against no kernel.
-    """
+    """The worker began what many kernels share, as precompiled headers: no kernel's time from here on."""
 
 
 class SharedEnded(Record, tag="shared_ended"):
@@ -15,7 +12,7 @@ class SharedEnded(Record, tag="shared_ended"):
 
 
 class PartBuilt(Record, tag="part_built"):
-    """One of the builds that are made together is in the object store, while the others are still being made."""
+    """One of the builds made together is in the object store, while others are still being made."""
 
     build: BuildKey
 

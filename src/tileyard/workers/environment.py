@@ -1,4 +1,4 @@
-"""Determines what workers get: the engine's own environment with a cap on numeric libraries, and the host's memory."""
+"""Determines what workers get: the engine's environment with a cap on numeric libraries, and memory."""
 
 import os
 from pathlib import Path

@@ -9,10 +9,8 @@ FailureWay = Literal["check", "mismatch", "compile_error", "elsewhere"]
 
 
 class FailureFound(Record, tag="failure_found"):
-    """How a ``program`` fails: messages by the signs of its failures, in order; empty if it does not fail.
-
-    Two Programs fail in the same way if their signs are the same. ``source`` is that of a TileLang kernel with this Program; if there is
-    none, ``refusal`` is the reason.
+    """How a ``program`` fails: messages by its signs, in order; none if it does not. Equal signs: the same
+    way. ``source`` is a TileLang kernel with this Program, ``refusal`` the reason if there is none.
     """
 
     program: str
@@ -22,11 +20,10 @@ class FailureFound(Record, tag="failure_found"):
 
 
 class FindFailure(Question[FailureFound], tag="find_failure"):
-    """Ask how one config fails, or a ``program`` that was made of it, as text; its dimensions and scalars are numbers.
-
-    A ``mismatch`` compares the meaning of the Program with what the ``target`` makes of it; with a ``pipeline``, with what each of its passes
-    makes of it. A failure ``elsewhere`` is one of which the author knows nothing. With a ``sign`` other failures do not matter.
-    With ``has_own_inputs`` arrays are the first elements of those of the kernel.
+    """Ask how one config fails, or a ``program`` made of it, as text; its dimensions and scalars
+    are numbers. A ``mismatch`` compares the Program's meaning with the ``target``'s, or with each
+    pass of a ``pipeline``. The author knows nothing of a failure ``elsewhere``. With a ``sign``
+    others do not matter. ``has_own_inputs``: arrays are the first elements of the kernel's own.
     """
 
     kernel: str

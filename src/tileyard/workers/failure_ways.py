@@ -1,6 +1,5 @@
 """Finds the ways in which a Program fails: hazards, wrong results of passes and targets, refusals.
-
-Each function yields failures with their *signs*. A sign identifies a way of failing, so it contains no lines and no numbers.
+A *sign* identifies a way, without lines and numbers.
 """
 
 import os
@@ -29,7 +28,7 @@ Signs = Iterator[tuple[str, str]]
 """The failures of a Program: the sign of each, and its message."""
 
 RUN_LIMIT_S = 20.0
-"""Seconds for the blocks of one candidate: one that takes longer, as in an endless loop, does not fail in the same way."""
+"""Seconds for the blocks of one candidate; a longer one, as with an endless loop, fails differently."""
 
 _PLACES = re.compile(r"\bline \d+|\ban unknown line")
 _LOOPS = re.compile(r" at \w+=-?\d+(, \w+=-?\d+)*")
@@ -40,7 +39,7 @@ _SOURCE = "kernel"
 
 
 def sign_of(message: str, names: Sequence[str] = ()) -> str:
-    """``message`` without lines, iterations and numbers; if ``names`` are given, also without these and without what it quotes."""
+    """``message`` without lines, iterations and numbers, nor ``names`` and what it quotes if given."""
     text = _LOOPS.sub("", _PLACES.sub("a line", message.splitlines()[0] if message else ""))
     if names:
         text = re.sub(rf"\b(?:{'|'.join(map(re.escape, names))})\b", "_", _QUOTED.sub("_", text))
@@ -97,7 +96,7 @@ def find_broken_pass(steps: Sequence[Step], arrays: Sequence[Array]) -> Signs:
 
 
 def find_mismatch(program: Program, arrays: Sequence[Array], target: Target) -> Signs:
-    """Outputs of the target that differ from those of the interpreter, for a Program without hazards: others have no defined result."""
+    """Outputs of the target that differ from the interpreter's; for a Program without hazards."""
     hazards = dict(find_hazards(program, arrays))
     if hazards:
         yield from hazards.items()

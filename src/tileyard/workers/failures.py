@@ -1,6 +1,5 @@
-"""Finds how a kernel fails, or a Program that was made of it: the question of a reduction about each candidate.
-
-A candidate is judged as TileLang reads it: it is written as source, and the Program read back from that must fail in the same way.
+"""Finds how a kernel or a Program made of it fails: what a reduction asks about each candidate. A
+candidate is written as TileLang source, and the Program read back must fail in the same way.
 """
 
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """The kernel itself, its numbers bound, its input arrays by name, and options of TileLang's."""
+    """The kernel, its numbers bound, its input arrays by name, and options of TileLang's."""
 
     program: Program
     arrays: dict[str, Array]
@@ -51,9 +50,8 @@ class FailureFinder:
         self._targets: dict[str, Target] = {}
 
     def find(self, found: Found, request: FindFailure) -> FailureFound:
-        """The failures of a Program, or of the kernel's own if none is given.
-
-        Raises what elaborating the kernel raises, and UsageError if it has no Program, or cannot fail in the requested way.
+        """The failures of a Program, or of the kernel's own. Raises as elaborating does, and
+        UsageError if there is no Program or it cannot fail as requested.
         """
         start = self._start(found, request)
         program = read_program(request.program) if request.program else start.program
@@ -157,7 +155,6 @@ def _steps(program: Program, start: _Start, pipeline: str) -> tuple[Step, ...]:
 
 
 def _elaborated(program: Program, start: _Start, target: Target) -> Elaborated:
-    """The input of the target for a Program."""
     if not target.needs_tir:
         return ways.elaborated_alone(settle(program).program)
     made = _read_again(program, start, with_tir=True)
@@ -166,7 +163,7 @@ def _elaborated(program: Program, start: _Start, target: Target) -> Elaborated:
 
 
 def _cut(number: int, spec: TensorSpec, given: dict[str, Array]) -> Array:
-    """The first elements of the kernel's own array; a new array if the kernel has none that is as large."""
+    """The first elements of the kernel's own array; a new one if none is as large."""
     array = given.get(spec.name)
     if array is None or array.ndim != len(spec.shape):
         return make_input(number, spec)

@@ -37,11 +37,9 @@ class FileDigests:
         self._lock = threading.Lock()
 
     def digest(self, folder: Path, patterns: Sequence[str]) -> str:
-        """The digest of names and contents of all files that match; a pattern may match none.
-
-        A pattern is a path or a glob below ``folder``, or absolute; a directory selects all files in
-        it. Names are relative to ``folder``, so that the same tree elsewhere has the same digest.
-        Raises UsageError for a file that cannot be read, and for too many files.
+        """The digest of relative names and contents of all files that match, if any. A pattern is a
+        path or glob below ``folder``, or absolute; a directory selects all files in it. Raises
+        UsageError for an unreadable file or too many.
         """
         parts: list[str] = []
         size = 0

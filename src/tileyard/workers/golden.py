@@ -36,7 +36,7 @@ RECIPE = "2"
 
 
 class GoldenRecord(Record):
-    """The object store's record of a golden result. ``reads`` is None if a file changed while it was made: it is not kept."""
+    """The record of a golden result. ``reads``: None if a file changed meanwhile, so that it is not kept."""
 
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
@@ -45,10 +45,7 @@ class GoldenRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenMaker:
-    """Makes the golden result of one request, or finds it.
-
-    ``function`` is the reference, or None. Raises UsageError and UserCodeError.
-    """
+    """Makes or finds one golden result; ``function``: the reference. Raises UsageError and UserCodeError."""
 
     found: Found
     function: Callable[..., object] | None
@@ -56,10 +53,7 @@ class GoldenMaker:
     objects: ObjectStore
 
     def make(self) -> Golden:
-        """Look the result up by its key; compute it if it is new, has no key beforehand, or read what has changed.
-
-        If it read anything, its own content is in its key.
-        """
+        """Find the result by its key, or compute it. If it read anything, its content is in its key."""
         reference = self._bind()
         key, code = self._derive_key(reference)
         if key is None and self.request.only_identified:

@@ -1,7 +1,5 @@
 """Passes outputs from a runner to the judge: in memory that both processes share, or in the message itself.
-
-The memory is an anonymous file of the engine's, whose descriptor both inherit. It has no name, so no other process
-can open it, and it disappears with the last process that has it.
+It is an anonymous file of the engine's, whose descriptor both inherit: nobody else can open it.
 """
 
 import contextlib
@@ -24,11 +22,8 @@ IN_MESSAGE_BYTES = 4096
 """Most bytes of an output that travels in the message: it is not worth a page of memory."""
 
 ROOM_BYTES = 512 << 20
-"""The most bytes of outputs in all that are handed over and not judged, unless one interleaved batch or
-one case has more.
-
-Several outputs of the largest kernels fit in, so that a device rarely waits for the judge; on a host with
-little memory it is a small part of what such kernels' inputs and references take.
+"""Most bytes of outputs handed over and not judged, unless one interleaved batch or case has more.
+Several of the largest kernels fit in: a device rarely waits for the judge.
 """
 MAPPED_BYTES = 128 << 20
 """Bytes that stay mapped: the more is mapped, the longer the end of a process takes."""
@@ -36,10 +31,8 @@ _PROT_NONE, _PROT_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 
 class OutputMemory:
-    """The runner's side: finds room for outputs, which are written there or copied to it.
-
-    Mapped memory stays mapped, since mapping costs more than filling. Only the memory that the present case writes is accessible:
-    a kernel that writes elsewhere ends, and does not change another case's outputs.
+    """The runner's side: finds room for outputs, which are written there or copied to it. It stays
+    mapped, which is cheaper than filling; only what the present case writes is accessible.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -114,7 +107,7 @@ class OutputMemory:
         return sum(extent.size for extent in self._mapped)
 
     def _take_room(self, size: int) -> Extent:
-        """The lowest gap, whose pages were most likely used before: the first touch of a page costs more than a copy."""
+        """The lowest gap, its pages most likely used before: the first touch of a page costs most."""
         page = mmap.PAGESIZE
         need, start, place = -(-size // page) * page, 0, 0
         if not self._taken and os.fstat(self._descriptor).st_size > max(need, ROOM_BYTES):
@@ -152,7 +145,7 @@ class OutputMemory:
         return self._mapped[extent]
 
     def _close(self, extent: Extent) -> None:
-        """Make an extent inaccessible; an unmapped one is that already, except to a launch that is over."""
+        """Make an extent inaccessible; an unmapped one is that already, but for a launch that is over."""
         if extent in self._mapped:
             self._set_access(self._mapped[extent], _PROT_NONE)
 

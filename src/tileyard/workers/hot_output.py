@@ -27,13 +27,9 @@ class Member:
 
 @dataclass(kw_only=True)
 class HotOutput(Heard):
-    """Reports ``members``, by their names, as the process reaches them.
-
-    ``tell_began`` is called with a case that the process turned to, and ``tell_ended`` with one that it has finished, its
-    outcome, a message, and when it began.
-    Each case has its own limit, from when the process turned to it, if ``limits_cases``. ``limit_s`` is the
-    process's own: for its start, for each gap between two cases, and for what it does after the last one. Each
-    log begins with ``heading``.
+    """Reports ``members``, by their names, as the process reaches them: ``tell_began`` gets a case,
+    ``tell_ended`` one with its outcome, message, and start. ``limits_cases``: each case has its own
+    limit; ``limit_s`` is for the start, each gap, and the end. Logs begin with ``heading``.
     """
 
     hot: HotRun

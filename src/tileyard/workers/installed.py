@@ -1,10 +1,6 @@
-"""Computes digests of the content of the folders in which Python packages are installed.
-
-A package's ``RECORD`` lists what was installed. A file that was changed after the record was written is read; the rest, some
-gigabytes with torch, is trusted. Equal content gives equal digests, independent of its location and of how it was installed.
-
-A home stores a folder's digest by the paths, sizes, inodes and change times of all its files: 40 characters, so that
-files that must be read are read once, and not by each run.
+"""Computes digests of the content of folders with installed Python packages, equal wherever they
+are. A package's ``RECORD`` is trusted, but for files changed after it. A home keeps a folder's
+digest by the paths, sizes, inodes and change times of its files.
 """
 
 import base64
@@ -24,7 +20,7 @@ KIND = "installed"
 RECIPE = "1"
 """The version of how digests are made; a change to this module that changes them raises it."""
 SETTLED_S = 2.0
-"""Seconds after a change within which a file may change again without a new change time: file systems count it in steps."""
+"""Seconds after a change within which a file may change again without a new change time."""
 CHUNK = 1 << 20
 _STARTED = ("sitecustomize.py", "usercustomize.py")
 
@@ -33,7 +29,7 @@ class InstalledPackages:
     """Digests of such folders, each computed once; usable from any thread."""
 
     def __init__(self, objects: ObjectStore, settled_s: float = SETTLED_S) -> None:
-        """``objects`` contains the digests of earlier runs. Digests of folders unchanged for ``settled_s`` seconds are stored."""
+        """``objects`` has earlier runs' digests; those unchanged for ``settled_s`` seconds are stored."""
         self._objects = objects
         self._settled_ns = int(settled_s * 1e9)
         self._known: dict[tuple[str, ...], str] = {}

@@ -10,7 +10,7 @@ from tileyard.targets.base import Array
 
 
 class Output(NamedTuple):
-    """A parameter that was written: its content, the expected content, and the dtype to whose precision it was rounded, if any."""
+    """A written parameter: its content, what was expected, and the dtype of its precision, if any."""
 
     name: str
     got: Array
@@ -32,7 +32,7 @@ def compare_outputs(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mism
 
 
 def find_unsteady(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismatch | None, str]:
-    """The first output that a run with other content in its memory changed, and a line about it; ``want`` is the output of the run before."""
+    """The first output that a run with other memory changed, and a line; ``want``: the run before."""
     for name, got, want, precision in outputs:
         allowed = check.tolerance or default_tolerance(precision or name_of(want.dtype))
         changed = compare_runs(name, got, want, allowed)

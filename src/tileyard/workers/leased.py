@@ -8,10 +8,8 @@ PIPE_VARIABLE = "TILEYARD_LEASE_PIPE"
 
 
 def wait_for_lease(environ: MutableMapping[str, str]) -> int:
-    """The number of this process's first lease, 0 if it needs none; it comes directly from its keeper.
-
-    Returns once the lease is held, and leaves its number in ``environ`` for the processes that this one starts.
-    Raises SystemExit if the keeper is gone.
+    """Wait for the number of this process's first lease, 0 if it needs none; leave it in
+    ``environ``. Raises SystemExit if the keeper is gone.
     """
     pipe = environ.pop(PIPE_VARIABLE, "")
     if pipe:

@@ -1,4 +1,4 @@
-"""Builds one kernel in this process, or finds it built, for callers that need it as a function; several may ask at once."""
+"""Builds one kernel in this process, or finds it built, for callers that need it as a function."""
 
 import fcntl
 import os
@@ -23,13 +23,12 @@ if TYPE_CHECKING:  # a kernel that is built already is loaded without TileLang
     from tileyard.frontend.tilelang import MadeKernel
 
 LOCKS = "building"
-"""The folder below the data directory for files that are locked while a kernel is built; several keys share each file."""
+"""Folder below the data directory for files that are locked while a kernel is built, by several keys each."""
 
 
 class LocalBuilder:
-    """Builds for one target into the home of ``settings``; each program of a build, as a C compiler, has ``limit_s``.
-
-    Raises ToolMissingError if its tools are missing.
+    """Builds for one target into the home of ``settings``; each program, as a C compiler, has
+    ``limit_s``. Raises ToolMissingError.
     """
 
     def __init__(self, target: str, settings: Settings, limit_s: float = Limits().build_s) -> None:
@@ -48,9 +47,8 @@ class LocalBuilder:
         return build_key(made.kernel, self._target, self._fingerprint, {})
 
     def build(self, made: "MadeKernel") -> tuple[Artifact, bool]:
-        """The artifact of an elaborated kernel, and whether this call built it. One of several callers builds it, the others wait.
-
-        Raises UnsupportedError for an operation that is not covered, naming the line.
+        """An elaborated kernel's artifact, and whether this call built it: one caller builds,
+        others wait. Raises UnsupportedError with the line of an operation that is not covered.
         """
         kernel, key = made.kernel, self.key_of(made)
         artifact = find_artifact(key, self._objects)
@@ -88,7 +86,7 @@ def _describe(failed: Build, usual: str) -> UnsupportedError:
 
 @contextmanager
 def _alone(home: Path, key: BuildKey) -> Iterator[None]:
-    """Wait until no other process of this home builds this key. The kernel releases the lock if this process dies."""
+    """Wait until no other process of this home builds this key; a dying process gives up the lock."""
     path = home / LOCKS / f"{key[:2]}.lock"
     with writing_to(path):
         make_folder(path.parent)

@@ -10,7 +10,7 @@ from tileyard.workers.protocol import Judged
 
 
 def compare_outputs(work: Path, golden: Path | None, checks: Sequence[OutputCheck]) -> Judged:
-    """The verdict on the outputs; the first wrong one decides. Without ``golden``, the golden step's result is in ``work``."""
+    """The verdict: the first wrong output decides. No ``golden``: the golden step's result in ``work``."""
     for check in checks:
         try:
             mismatch = compare_file(check, work, golden or work)

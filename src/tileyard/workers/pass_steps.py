@@ -41,9 +41,8 @@ TIMED_RUNS = 5
 def show_passes(
     found: Found, request: ShowPasses, objects: ObjectStore, clock: Clock | None = None
 ) -> PassesShown:
-    """Elaborate one config, and run the passes of the pipeline that the request names.
-
-    Raises what elaborating it raises, and UsageError for a pipeline that does not exist or a kernel that fails by itself.
+    """Elaborate one config, and run the requested pipeline's passes. Raises as elaborating does,
+    and UsageError for an unknown pipeline or a kernel that fails by itself.
     """
     is_ours = request.pipeline != TILELANG
     passes = _find_passes(request) if is_ours else ()
@@ -95,7 +94,7 @@ def _find_passes(request: ShowPasses) -> tuple[Pass, ...]:
 def _lower(
     found: Found, request: ShowPasses, architecture: str = ""
 ) -> "tuple[MadeKernel, Lowered]":
-    """Elaborate a kernel, for an architecture as TileLang plans it; refuse one whose Program does not express everything."""
+    """Elaborate a kernel, for an architecture as TileLang plans it; refuse an incomplete Program."""
     pipeline = f"{TILELANGS}{architecture}" if architecture else ""
     made = lower_for_check(found, request.arguments, request.config, pipeline=pipeline)
     lowered = made.lowered
@@ -169,7 +168,7 @@ class StepChecker:
 
 
 def with_roles(program: Program, written: Program) -> Program:
-    """``program`` with the roles that arrays have in the ``written`` one: a loop without iterations, which TileLang drops, writes none."""
+    """``program`` with the array roles of ``written``: TileLang drops loops without iterations."""
     roles = {tensor.buffer.name: tensor.role for tensor in tensors(written)}
     params = [
         msgspec.structs.replace(one, role=roles.get(one.buffer.name, one.role))

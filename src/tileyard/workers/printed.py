@@ -1,7 +1,5 @@
-"""Moves the output of a runner's process into the logs of its cases: most print nothing, and then there is no file.
-
-A file for each case costs more than running a short one: a file system that has lately removed many
-files searches for a free one for a millisecond.
+"""Moves the output of a runner's process into the logs of its cases, which exist only for cases
+that print: making a file may cost more than a short case.
 """
 
 import contextlib
@@ -17,10 +15,7 @@ CHUNK = 1 << 20
 
 
 class Printed:
-    """Moves the output of a case from the process's own output to the log of that case.
-
-    The engine moves what is left when the process dies.
-    """
+    """Moves a case's output from the process's own to its log; the engine moves a dead process's."""
 
     def __init__(self, home: Path, output: int = OUTPUT) -> None:
         self._home = home

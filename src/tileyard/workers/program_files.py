@@ -1,4 +1,4 @@
-"""Identifies programs by content: the file that would run, what the dynamic loader adds, and what cannot be determined."""
+"""Identifies programs by content: the file that would run, what the dynamic loader adds, and doubts."""
 
 import os
 import re
@@ -27,9 +27,8 @@ LONGEST_LINE = 512
 
 
 class Program(Record):
-    """The result of looking at a program. ``parts`` are digests by name; ``doubts`` are the reasons why they may not be all.
-
-    For a script ``interpreter`` is the one in its first line, else empty.
+    """What is known of a program: digests of its ``parts``, and ``doubts`` that these are all.
+    ``interpreter``: of a script's first line.
     """
 
     path: Path
@@ -86,7 +85,7 @@ class ProgramFiles:
     def find_libraries(
         self, path: Path, env: Mapping[str, str]
     ) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Digests of the libraries that an ELF file loads, and what libraries from other places may do. Raises OSError."""
+        """Digests of libraries that an ELF file loads, and doubts about other places. Raises OSError."""
         finder = self._find_finder(env)
         parts: dict[str, str] = {}
         doubts: list[str] = []

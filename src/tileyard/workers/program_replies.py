@@ -1,4 +1,4 @@
-"""Defines an author's answers about the Programs of a config: what a check of its synchronization found, and what passes make of it."""
+"""Defines an author's answers about Programs: findings of synchronization, results of passes."""
 
 from tileyard.base.model import Diagnostic, Record, Value
 from tileyard.sync.findings import Finding
@@ -6,12 +6,11 @@ from tileyard.sync.suppressions import Allowed, Suppressed
 
 
 class SyncChecked(Record, tag="sync_checked"):
-    """What was checked of one config: ``blocks`` of the grids of all ``instances``; what of it was not, in words.
-
-    An instance is a choice of sizes; it is empty if no size makes a difference. ``trips`` has the trip counts by the line of each loop whose
-    iterations wait or overlap; a loop that has a period, in iterations, is checked for all trip counts.
-    ``suppressed`` are findings that comments in the file allow, ``unused`` the comments that allow nothing.
-    ``notes`` say what TileLang makes of lines of the kernel, and are no mistakes.
+    """What was checked of one config: ``blocks`` of the grids of all ``instances``; what was not,
+    in words. An instance is a choice of sizes, empty if none makes a difference. ``trips`` are by
+    line of loops that wait or overlap; one with a period, in iterations, is checked for all trip
+    counts. ``suppressed``: findings that comments allow; ``unused``: comments that allow nothing.
+    ``notes`` say what TileLang makes of lines, and are no mistakes.
     """
 
     kernel: str
@@ -29,10 +28,9 @@ class SyncChecked(Record, tag="sync_checked"):
 
 
 class PassStep(Record):
-    """The Program after the pass ``name``, with the line of each statement; the ``notes`` state what the pass left unchanged.
-
-    ``fault`` is what is wrong with the Program, empty if nothing is or it was not checked. ``took_ms`` is the median time of the pass
-    in milliseconds, None if it was not requested and for steps that are not passes.
+    """The Program after the pass ``name``, with each statement's line; ``notes`` on what it left
+    unchanged. ``fault``: what is wrong, empty if nothing or unchecked. ``took_ms``: median time in
+    milliseconds, None unless requested and for what is no pass.
     """
 
     name: str
@@ -43,7 +41,7 @@ class PassStep(Record):
 
 
 class PassesShown(Record, tag="passes_shown"):
-    """The result of each pass of a pipeline on one config. The first of the ``steps`` is the kernel as it is written."""
+    """The result of each pass on one config. The first of the ``steps`` is the kernel as it is written."""
 
     kernel: str
     config: dict[str, Value]

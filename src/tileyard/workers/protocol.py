@@ -38,13 +38,10 @@ from tileyard.workers.question import Question, Spent
 
 class CommandRun(Record):
     """What is run for a case, besides its artifact.
-
-    ``folder`` is the case's own: the step's ``{work}`` is ``data`` in it, ``tmp`` its temporary directory.
-    ``env`` is added to the runner's own environment. ``name`` is the case's name in a hot run. ``own_build`` identifies what the case
-    itself needs of a build, which others may share: other results of the same build prove nothing about it.
-    ``suite`` is the folder of its suite, ``toolchain`` that of its side's own toolchain. ``is_judged``: the outputs will be judged, so exit
-    code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each of its processes, 0 for
-    no limit.
+    ``folder`` is the case's own, with ``{work}`` in ``data`` and temporary files in ``tmp``; ``env`` is added
+    to the runner's environment; ``name`` is the case's in a hot run. ``own_build``: what the case itself
+    needs of a shared build. ``suite`` and ``toolchain`` are folders. ``is_judged``: exit code 0 alone proves
+    nothing. ``memory_bytes`` bounds the address space of each process, 0 for no limit.
     """
 
     name: str
@@ -69,10 +66,7 @@ class Kernels(Record, tag="kernels"):
 
 
 class Space(Record, tag="space"):
-    """Answer to ExpandSpace: ``axes`` to multiply out, or a list of ``configs``.
-
-    ``flops`` is the kernel's work as its author states it, 0 if not stated.
-    """
+    """Answer to ExpandSpace: ``axes`` to multiply out, or ``configs``; ``flops``: as stated, else 0."""
 
     axes: dict[str, tuple[Value, ...]] = {}
     configs: tuple[dict[str, Value], ...] = ()
@@ -80,16 +74,15 @@ class Space(Record, tag="space"):
 
 
 class Accepted(Record, tag="accepted"):
-    """Answer to CheckConfigs, one per config; ``refusal`` is the message about the first one that is not accepted."""
+    """Answer to CheckConfigs, one per config; ``refusal``: the message about the first not accepted."""
 
     accepted: tuple[bool, ...]
     refusal: str = ""
 
 
 class ElaboratedConfig(Record, tag="elaborated_config"):
-    """Answer to ElaborateConfig; ``log`` is the output of the user's code.
-
-    ``command`` is what a case of programs runs once it is built, None for a kernel.
+    """Answer to ElaborateConfig; ``log``: the user code's output. ``command``: what a built case of
+    programs runs, None for a kernel.
     """
 
     elaborated: Elaborated
@@ -99,13 +92,12 @@ class ElaboratedConfig(Record, tag="elaborated_config"):
 
 class Golden(Record, tag="golden"):
     """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
-
-    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out`` and ``inout`` tensor in calling order, or none
-    if the kernel has no reference. ``tree`` is the directory that the golden step of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies
-    everything that its run step uses besides the build.
-    ``flag`` is a warning for people although nothing failed. ``is_identified``: the key was known before anything was computed, so that the same
-    code would give the same result. ``parts`` are digests of what the result of such a case rests on, by name; ``doubts`` are the reasons why they may
-    not be all; ``is_partial``: the others follow from its build, so these do not prove it.
+    ``inputs`` are of ``in`` and ``inout`` tensors, ``outputs`` of ``out`` and ``inout`` ones in
+    calling order, none without a reference. ``tree`` is what a golden step made, of which the case
+    gets ``part``; ``used`` identifies what its run step uses besides the build. ``flag``: a warning
+    although nothing failed. ``is_identified``: the key was known beforehand, so the same code gives
+    the same result. ``parts`` are digests that the result rests on; ``doubts``: why they may not be
+    all; ``is_partial``: others follow from its build, so these prove nothing.
     """
 
     key: GoldenKey
@@ -124,10 +116,9 @@ class Golden(Record, tag="golden"):
 
 
 class Failed(Record, tag="failed"):
-    """The user's code, or the user's request, failed.
-
-    ``usage``: the request as a whole is invalid (exit status 2); else only the present case fails, with ``outcome``.
-    ``log`` has the traceback, cut to the user's frames. If ``is_final``, the question was asked often enough.
+    """The user's code or request failed. ``usage``: the whole request is invalid (exit status 2);
+    else only this case fails, with ``outcome``. ``log``: the traceback of the user's frames.
+    ``is_final``: not to be asked again.
     """
 
     message: str
@@ -143,9 +134,8 @@ class DescribeKernels(Question[Kernels], tag="describe_kernels"):
 
 
 class ExpandSpace(Question[Space], tag="expand_space"):
-    """Ask for the space of configs of one kernel, given its arguments.
-
-    ``functions`` must be functions of the user's file, by purpose. Without flops nothing is elaborated.
+    """Ask for one kernel's space of configs, given its arguments. ``functions`` must exist in the
+    user's file, by purpose. Without flops nothing is elaborated.
     """
 
     kernel: str
@@ -163,7 +153,7 @@ class CheckConfigs(Question[Accepted], tag="check_configs"):
 
 
 class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
-    """Turn one config into a Kernel, after the passes that ``pipeline`` or the config names for ``target``."""
+    """Turn one config into a Kernel, after the passes that ``pipeline`` or it names for ``target``."""
 
     kernel: str
     arguments: dict[str, Value]
@@ -174,10 +164,9 @@ class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
 
 
 class MakeGolden(Question[Golden], tag="make_golden"):
-    """Make inputs and reference outputs, or find them in the object store; with ``anew`` they are made in any case.
-
-    ``threads`` caps the numeric libraries. ``reference`` and ``make_inputs`` name functions of the user's file that replace the kernel's own,
-    ``draw`` the inputs. With ``only_identified`` the Golden has no key if it has none beforehand. With a ``timing`` the reference is timed, too.
+    """Make inputs and reference outputs, ``anew`` or else find them. ``threads`` caps the numeric libraries.
+    ``reference`` and ``make_inputs`` name functions that replace the kernel's own, ``draw`` the inputs.
+    ``only_identified``: no key if there is none beforehand. With a ``timing`` the reference is timed.
     """
 
     kernel: str
@@ -198,13 +187,14 @@ def _sync_recipe() -> str:
 
 
 class CheckSync(Question[SyncChecked], tag="check_sync"):
-    """Check one config for races, undefined accesses and wrong synchronization, at sizes of the check's own choice.
-
-    The values of ``guessed`` arguments were not requested by anyone. With an ``architecture``, such as ``sm_90a``, the kernel is
-    checked as TileLang's passes plan it for that. ``reference`` and ``make_inputs`` name functions of the
-    kernel's file that replace its own. After ``limit_s`` of running blocks, unless that is 0, the answer is what was found by then. If it ``is_unasked``, nobody asked for the check: the answer
-    states why a config cannot be checked, instead of failing, and loops are not searched for periods. With ``until_first`` no sizes are
-    checked after those with a finding. Unless results ``is_compared`` with a reference, outputs need not be written. Answers to another ``recipe`` are not used again. Findings have their timelines only on request.
+    """Check one config for races, undefined accesses and wrong synchronization, at sizes of the
+    check's choice.
+    Nobody requested the values of ``guessed`` arguments. With an ``architecture``, such as
+    ``sm_90a``, it is checked as TileLang plans it for that. ``reference`` and ``make_inputs`` name
+    functions that replace its own. ``limit_s`` bounds the running of blocks, 0 for no limit.
+    ``is_unasked``: the answer says why a config cannot be checked, and loops are not searched for
+    periods. ``until_first``: stop after sizes with a finding. Unless results are compared, outputs
+    need not be written. Another ``recipe``'s answers are not used again; timelines come on request.
     """
 
     kernel: str
@@ -223,10 +213,9 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
 
 
 class ShowPasses(Question[PassesShown], tag="show_passes"):
-    """Run the passes of a pipeline on one config; ``is_checked`` compares the result of each with the kernel as it is written.
-
-    ``pipeline`` is its name, or that of the file whose content is ``document``. With the name ``tilelang`` it is
-    TileLang's plan for ``architecture``. ``is_timed`` asks how long each pass takes.
+    """Run a pipeline's passes on one config. ``is_checked`` compares each result with the kernel as
+    written. ``pipeline`` is its name or that of the file with ``document``; ``tilelang``:
+    TileLang's plan for ``architecture``. ``is_timed``: how long each takes.
     """
 
     kernel: str
@@ -271,7 +260,7 @@ AuthorReply = (
 
 
 class Answered(Record, tag="answered"):
-    """The message of an author's process: a reply, its cost, and what its answers so far depend on if that grew."""
+    """An author's message: a reply, its cost, and what its answers so far depend on if that grew."""
 
     reply: AuthorReply
     spent: Spent | None = None
@@ -282,10 +271,7 @@ class Answered(Record, tag="answered"):
 
 
 class BuildKernel(Record):
-    """A kernel to be built into the object store.
-
-    ``together`` are other builds that are made in the same call, with their keys, given as their programs.
-    """
+    """A kernel to build into the object store, with builds ``together`` in the same call: keys by program."""
 
     case: str
     build: BuildKey
@@ -316,10 +302,8 @@ class BuiltKernels(Record, tag="built_kernels"):
 
 
 class DescribeTarget(Question[TargetInfo], tag="describe_target"):
-    """Load a target. Answer: TargetInfo, or BuildRefused.
-
-    ``group_size`` is the most kernels it may build as one, 0 for its own choice. ``caches`` names the folder
-    in which its tools keep what they need not do twice, separate from others' if it is not empty.
+    """Load a target. Answer: TargetInfo, or BuildRefused. ``group_size``: the most kernels built as
+    one, 0 for its choice. ``caches``: the folder of its tools, separate from others' if not empty.
     """
 
     target: str
@@ -335,10 +319,7 @@ class DescribeTarget(Question[TargetInfo], tag="describe_target"):
 
 
 class BuildKernels(Question[BuiltKernels], tag="build_kernels"):
-    """Build these kernels in one call of the target. Answer: BuiltKernels.
-
-    With ``anew``, no binary that was compiled before is used.
-    """
+    """Build these in one call of the target, ``anew`` without earlier binaries. Answer: BuiltKernels."""
 
     kernels: tuple[BuildKernel, ...]
     anew: bool = False
@@ -352,10 +333,9 @@ CompilerReply = TargetInfo | BuildRefused | BuiltKernels | CompilerNotice
 
 
 class RunEntry(Record):
-    """What a runner needs for one case; everything it names is in the object store already.
-
-    ``command`` is what a case of programs runs, None for a kernel. ``lines`` has the user's source line of
-    each statement, by its number, for the kernel's messages. ``rule`` is as in an Elaborated.
+    """What a runner needs for one case; what it names is in the object store. ``command`` is what a
+    case of programs runs, None for a kernel. ``lines`` are the user's, by statement number;
+    ``rule`` is as in an Elaborated.
     """
 
     case: str
@@ -377,10 +357,8 @@ class Extent(Record):
 
 
 class HandedOutput(Record):
-    """A parameter that a kernel has written, for the judge: ``dtype`` is TVM's name, ``precision`` that of the dtype to which it was rounded.
-
-    It is in ``extent`` of the memory that runner and judge share under the descriptor ``memory``, or in
-    ``data`` if ``extent`` is None.
+    """A written parameter, for the judge: ``dtype`` is TVM's name, ``precision`` that to which it was
+    rounded. It is in ``extent`` of the shared memory under the descriptor ``memory``, or in ``data``.
     """
 
     name: str
@@ -393,9 +371,8 @@ class HandedOutput(Record):
 
 
 class RunBatch(Record, tag="run_batch"):
-    """Run a batch. Answers: CaseBegan and CaseRan for each entry, then BatchRan.
-
-    ``taken`` are the extents of the runner's memory whose outputs are not judged yet.
+    """Run a batch. Answers: CaseBegan, CaseRan for each entry; BatchRan. ``taken``: extents not judged
+    yet.
     """
 
     batch: Batch
@@ -426,10 +403,9 @@ class CaseBegan(Record, tag="case_began"):
 
 
 class CaseRan(Record, tag="case_ran"):
-    """A case ended inside the runner, which ran under the lease with this number.
-
-    ``outputs`` are to be compared with the golden ones before anything is known of the case; ``mismatch`` is then what a run with other content
-    in their memory has changed. ``insists`` is the final outcome of a case that ends as ``infra_error`` each time it is run.
+    """A case ended inside the runner, under the lease with this number. ``outputs`` are still to be
+    compared; ``mismatch`` is what a run with other memory changed. ``insists``: the final outcome
+    if it always ends as ``infra_error``.
     """
 
     case: str
@@ -450,7 +426,7 @@ class BatchRan(Record, tag="batch_ran"):
 
 
 class RunnerSpent(Record, tag="runner_spent"):
-    """Replaces BatchRan: this process can no longer use its device, or that has to be probed; the rest is for a new runner."""
+    """Instead of BatchRan: the device is lost here, or must be probed; the rest needs a new runner."""
 
     batch: str
 

@@ -56,7 +56,7 @@ def read_call(arguments: Sequence[str]) -> PythonCall | str:
 
 
 class PythonSite(Record):
-    """What an interpreter reports about itself: where it looks for modules after the script's folder, and which are its own."""
+    """What an interpreter reports: its places of modules after the script's folder, and its own modules."""
 
     path: tuple[str, ...]
     installed: tuple[str, ...]

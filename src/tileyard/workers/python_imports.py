@@ -1,4 +1,4 @@
-"""Finds the imports of a step in Python by reading its source: the files, and what cannot be determined. Nothing is imported."""
+"""Finds the imports of a Python step by reading its source, and what is unknown. Imports nothing."""
 
 import ast
 import os
@@ -27,7 +27,7 @@ EXECUTED = frozenset({"exec", "eval", "compile"})
 
 
 class Found(Record):
-    """Files that are imported; whether installed packages are; modules that were not found; doubts; and whether arguments are run as code."""
+    """Imported files; whether packages are; modules not found; doubts; whether arguments are run as code."""
 
     files: tuple[Path, ...]
     absent: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class ImportReader:
             self._doubt(f"{name} runs code that is known only when it runs ({called})")
 
     def _is_argument(self, node: ast.expr) -> bool:
-        """Whether it is an argument of the step, or a name that only arguments have: these are read as code anyway."""
+        """Whether it is an argument of the step, or a name that only arguments have: read as code."""
         is_one = (is_of_arguments(node) and not self._sets_arguments) or (
             isinstance(node, ast.Name) and node.id in self._given
         )
@@ -177,9 +177,8 @@ class ImportReader:
     # ---- finding modules -------------------------------------------------------------------------
 
     def _import(self, name: str, least: str = "") -> None:
-        """Find a module with the packages that contain it. The last part of ``least.name`` may be something other than a module.
-
-        If several places have a module of this name, all count: the search order may change.
+        """Find a module with its packages, in all places since the search order may change. The
+        last part of ``least.name`` may be no module.
         """
         top = name.partition(".")[0]
         self._named.add(top)

@@ -1,4 +1,4 @@
-"""Finds the parts of a Python module's source that decide what it imports and starts: once per source, even if several files have it."""
+"""Finds what in a module's source decides its imports and the programs it starts, once per source."""
 
 import ast
 import re
@@ -16,8 +16,8 @@ _NAMES_PATH = re.compile(rb"\bsys\b.*\bpath\b|\bpath\b.*\bsys\b", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The relevant nodes, whether arguments are changed, names of arguments only, and lines that change a path otherwise than by the file's
-    own location.
+    """Relevant nodes, whether arguments change, names of arguments only, and lines that change a
+    path other than by the file's location.
     """
 
     nodes: tuple[ast.AST, ...] = ()

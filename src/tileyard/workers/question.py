@@ -19,7 +19,7 @@ class Question(Record, Generic[AnswerT]):
 
 
 class Spent(Record):
-    """The cost of an answer: the process took ``start_s`` to start and has used up to ``peak_bytes`` of memory."""
+    """The cost of an answer: ``start_s`` of its process to start, up to ``peak_bytes`` of memory."""
 
     seconds: float
     cpu_s: float

@@ -23,11 +23,9 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A reference bound to one kernel's tensors.
-
-    ``what`` is its name in messages. ``arguments`` are the kernel's, as the user's code has them;
-    ``by_name`` are those of its parameters that get an argument. ``outputs`` are the names of the
-    output tensors that it takes, in the order in which it takes them, each with its parameter.
+    """A reference bound to one kernel's tensors; ``what`` is its name in messages. ``arguments``
+    are the kernel's, as the user's code has them, ``by_name`` those of parameters that get one;
+    ``outputs``: the tensors it takes, by name in order.
     """
 
     what: str
@@ -38,10 +36,8 @@ class Reference:
     takes_more: bool
 
     def run(self, inputs: Sequence[Array], *, prefers_torch: bool) -> list[Array]:
-        """The ``out`` and ``inout`` tensors in calling order, from fresh copies of ``inputs``.
-
-        NumPy arrays are tried first unless torch is preferred; if they raise TypeError or
-        AttributeError, torch tensors are tried. Raises UserCodeError.
+        """The ``out`` and ``inout`` tensors in calling order, from fresh copies of ``inputs``, as NumPy or
+        torch; the other kind is tried after a TypeError or AttributeError. Raises UserCodeError.
         """
 
         def collect(give: Give) -> list[Array]:
@@ -51,7 +47,7 @@ class Reference:
         return _try(collect, prefers_torch=prefers_torch)
 
     def bind(self, inputs: Sequence[Array], *, prefers_torch: bool) -> Callable[[], object]:
-        """A call to be timed, each time with the same copies of ``inputs``, once it has succeeded. Raises UserCodeError."""
+        """A call to be timed, on the same copies of ``inputs``, once it succeeded. Raises UserCodeError."""
         return _try(lambda give: self._call(inputs, give)[0], prefers_torch=prefers_torch)
 
     def _call(
@@ -115,7 +111,7 @@ class Reference:
 
 
 def _try(use: Callable[[Give], Used], *, prefers_torch: bool) -> Used:
-    """The result with NumPy arrays or torch tensors, whichever the reference takes; the other is tried if it must be."""
+    """The result with NumPy arrays or torch tensors, whichever the reference takes."""
     if prefers_torch:
         return use(to_torch)
     try:

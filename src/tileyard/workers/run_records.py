@@ -1,8 +1,4 @@
-"""Records what each run was made of, beside the object store by run key, so that runs can be repeated.
-
-One append-only file: a separate record for each of thousands of short cases would cost
-more than running them.
-"""
+"""Records, by run key in one append-only file beside the object store, what runs were made of."""
 
 import fcntl
 import tempfile
@@ -72,10 +68,7 @@ def find_runs(objects: ObjectStore, keys: Iterable[str]) -> dict[str, RunRecord]
 
 
 def sweep_runs(objects: ObjectStore) -> int:
-    """Drop the runs that cannot be repeated, since their artifact is gone; return the bytes that this frees.
-
-    While a run is active nothing is dropped: it may be writing. Raises OSError.
-    """
+    """Drop the runs whose artifact is gone, unless a run is active; return bytes freed. Raises OSError."""
     path = _path_of(objects)
     with gate(objects.root, fcntl.LOCK_EX):
         if not path.is_file() or find_oldest_pin(objects.root) is not None:

@@ -30,10 +30,8 @@ UNFIT_ARGUMENTS: Final = frozenset({0, errno.E2BIG, errno.EINVAL})
 
 
 def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outcome, str]:
-    """The outcome of a case from the end of its run step; ``passed`` may still change when others judge it.
-
-    ``own`` are the folders of what the case brings: a program in them that cannot be started is the case's
-    own failure. Any other is part of the host, such as a wrapper that reaches the device.
+    """The outcome of a case from the end of its run step; judging may still change ``passed``. A program that
+    cannot be started is the case's failure only if in ``own`` folders, else the host's.
     """
     if end.ok:
         return Outcome.PASSED, describe_complaints(end, "")

@@ -1,7 +1,5 @@
-"""The runner: loads artifacts on the device its lease is for, runs them, hands their outputs over and times them.
-
-It neither builds nor judges. Everything that is slow to make (inputs, golden results, artifacts) is in the object
-store before the lease is asked for, and stays loaded from case to case.
+"""The runner: loads artifacts on its lease's device, runs them, hands their outputs over and times them. It
+neither builds nor judges: what is slow to make is in the object store before, and stays loaded.
 """
 
 import contextlib
@@ -88,7 +86,7 @@ FEW_ELEMENTS = 64
 
 
 class Ran(NamedTuple):
-    """A case that ran and is ready to be timed; ``outputs`` are for the judge. ``changed`` is as in a CaseRan, with a line about it."""
+    """A case that ran and can be timed; ``outputs`` are for the judge. ``changed`` is as in a CaseRan."""
 
     launch: Launch
     outputs: tuple[HandedOutput, ...]
@@ -97,10 +95,7 @@ class Ran(NamedTuple):
 
 
 class Runner:
-    """Runs batches, one after another, under a lease.
-
-    ``home`` is the directory with the object store, and ``memory`` receives the outputs that are to be judged.
-    """
+    """Runs batches under a lease. ``home`` has the object store, ``memory`` takes outputs to be judged."""
 
     def __init__(self, home: Path, channel: Channel, lease: int, memory: OutputMemory) -> None:
         self._memory = memory
@@ -187,10 +182,7 @@ class Runner:
     def _time_in_turn(
         self, request: RunBatch, members: list[tuple[Case, "Ran", TimedLaunch]]
     ) -> Sequence[Sequence[float]]:
-        """Samples of all members; one that fails is reported, and left out from then on.
-
-        If the runner is spent, all members are removed: a new runner times them.
-        """
+        """Samples of all members; one that fails is reported and left out. None if the runner is spent."""
         while members:
             policy = members[0][0].timing or TimingPolicy()
             launches = [launch for _, _, launch in members]
@@ -207,7 +199,7 @@ class Runner:
         return []
 
     def _run_once(self, request: RunBatch, entry: RunEntry) -> "CaseRan | Ran":
-        """Load, run once and hand the outputs over: return the launch ready to be timed, or how the case ended."""
+        """Load, run once and hand the outputs over: the launch ready to be timed, or how the case ended."""
         started = time.monotonic()
         case = _case(request, entry)
         self._printed.turn_to(entry.log)
@@ -225,7 +217,7 @@ class Runner:
             return self._fail(case, error, started)
 
     def _run_again(self, case: Case, entry: RunEntry, launch: Launch) -> Ran:
-        """Run it with other content in its outputs, once for each build that is checked in this process, and hand its outputs over."""
+        """Run it with other content in its outputs, once per build checked here, and hand these over."""
         outs = [spec for spec in entry.specs if spec.role == "out"]
         fits = count_output_bytes(entry.specs) <= case.limits.memory_bytes * SHARE_AGAIN
         is_due = outs and fits and case.check.enabled and entry.build not in self._repeated
@@ -367,9 +359,8 @@ def _is_checked(case: Case, entry: RunEntry) -> bool:
 
 def main(home: str, memory: str, *targets: str) -> None:
     """Serve batches until the engine closes the channel; touch nothing before the lease is held.
-
-    ``memory`` is the descriptor of the memory for outputs. ``targets`` are imported ahead, each as
-    ``name=plug-in``; the plug-in is empty for our own.
+    ``memory`` is the descriptor of the memory for outputs; ``targets`` to import ahead are
+    ``name=plug-in``, empty for our own.
     """
     with Channel.serving() as channel:
         for described in targets:

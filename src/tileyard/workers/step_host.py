@@ -1,8 +1,4 @@
-"""The step host: runs, side by side, programs that need no device, or share none with others.
-
-One process for all of them: golden and check steps, and the runs of cases on anonymous slots. Each
-is served by a thread that waits most of the time.
-"""
+"""The step host: one process runs side by side all programs that need no device, each served by a thread."""
 
 import contextlib
 import functools

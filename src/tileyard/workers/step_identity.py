@@ -1,7 +1,6 @@
-"""Identifies what a step uses outside of its suite: programs, libraries, modules and variables, by content; and what stays unknown.
-
-A step that states which programs it ``runs`` vouches for that list and its ``inputs``, and leaves no doubt about them. The programs and libraries
-that others start or load are searched for in their files, and what cannot be seen there leaves a doubt: their cases are not proven.
+"""Identifies by content what a step uses outside of its suite, and what stays unknown. A step that
+states what it ``runs`` vouches for that list and its ``inputs``; else files are searched, and what
+cannot be seen there leaves a doubt: not proven.
 """
 
 import os
@@ -42,7 +41,7 @@ NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|ma
 
 
 class StepUse(Record):
-    """Digests by name, and the reasons why they may not be all. ``modules`` are the files of Python code that it imports."""
+    """Digests by name, and doubts that they are all. ``modules``: files of Python code that it imports."""
 
     parts: dict[str, str]
     doubts: tuple[str, ...] = ()
@@ -50,10 +49,7 @@ class StepUse(Record):
 
 
 class Surroundings(Record):
-    """Where a step would run: the known places, the working directory, and its suite's folder.
-
-    ``env`` is what it gets besides what it is given.
-    """
+    """Where a step would run: places, working directory, suite's folder; ``env``: what it gets besides."""
 
     places: dict[str, str]
     cwd: str

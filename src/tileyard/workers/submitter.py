@@ -1,7 +1,5 @@
-"""The submitter: runs one call of a foreign queue's client, follows its task, and cancels the task when necessary.
-
-It is a separate worker, so that the task is cancelled when the engine dies: it then sees its channel end (and TERM
-from its keeper), knows the task's name, and has its keeper's grace period to tell the queue.
+"""The submitter: runs one call of a foreign queue's client, follows its task, cancels it when
+necessary. A separate worker, so that it can cancel within its keeper's grace when the engine dies.
 """
 
 import asyncio
@@ -38,7 +36,7 @@ class Asked(Record):
 
 
 class Submit(Record, tag="submit"):
-    """Run the client, and follow its task if the client only submits. Answers: Printed for its output, then SubmitEnded."""
+    """Run the client, and follow its task if the client only submits. Answers: Printed, then SubmitEnded."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -61,10 +59,8 @@ class Printed(Record, tag="printed"):
 
 
 class SubmitEnded(Record, tag="submit_ended"):
-    """The client ended, with a code or by a signal; ``error`` is the reason if it did not even start.
-
-    ``job`` is the task's name if it was seen. ``cancelled`` is the result of the cancel command,
-    empty if none was run.
+    """The client ended, with a code or by a signal; ``error``: why it did not start. ``job`` is the
+    task's name if seen, ``cancelled`` the result of the cancel command, empty if none was run.
     """
 
     code: int | None = None
@@ -168,7 +164,7 @@ class Submitter:
         return code
 
     async def _read(self, argv: list[str]) -> bytes:
-        """The output of a command of the queue's, if it comes in time; if it fails, the reason is passed on, and the call is repeated later."""
+        """The output of a command of the queue's, in time; a failure is passed on, and calls repeat."""
         process = await self._start(argv, PIPE)
         if isinstance(process, str):
             self._tell(Printed(side="stderr", text=f"{process}\n"))
@@ -292,7 +288,7 @@ async def _wait(process: Process) -> int:
 
 
 def _close(process: Process) -> None:
-    """Close the pipes of a process that has ended: asyncio leaves them open as long as another process holds them."""
+    """asyncio leaves the pipes of an ended process open as long as another process holds them."""
     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
 
 

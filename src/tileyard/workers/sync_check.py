@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RECORD_KIND = "sync"
 MOST_ELEMENTS, MOST_OF_TILES = 1 << 24, 1 << 20
-"""More elements of inputs take longer to make than the check that nobody asked for may run, and more of tiles to go through once."""
+"""More elements of inputs, and of tiles to go through, take longer than an unasked check may run."""
 
 
 class KeptCheck(Record):
@@ -52,9 +52,8 @@ def check_made(
     *,
     known: Mapping[str, Array] | None = None,
 ) -> SyncChecked | Failed:
-    """Check an elaborated kernel. Raises UsageError, also for a kernel that has no Program or whose sizes are not bound.
-
-    ``known`` are inputs that take the place of random ones. If given, whole numbers that decide something have to be among them.
+    """Check an elaborated kernel; ``known`` inputs replace random ones, whole numbers that decide
+    something must be there. Raises UsageError, also without a Program or with unbound sizes.
     """
     lowered = made.lowered
     if lowered is None:
@@ -137,9 +136,8 @@ def require_small(program: Program, specs: Sequence[TensorSpec]) -> None:
 def identify_check(
     found: Found, request: CheckSync, program: str, lines: Mapping[int, SourceLine]
 ) -> Closure:
-    """The kernel's code, and as its digest the key over everything that decides the answer at sizes of the check's choice.
-
-    ``program`` and ``lines`` are those at its own sizes. Without a digest if the user's code has no identity.
+    """The kernel's code, its digest the key over all that decides the answer, none without
+    identity. ``program`` and ``lines`` are those at its own sizes.
     """
     recipe = found.recipe
     code = examine((recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where))
@@ -150,7 +148,7 @@ def identify_check(
 
 
 def check_kept(objects: ObjectStore, code: Closure, ask: Callable[[], AuthorReply]) -> AuthorReply:
-    """The answer that is kept for a kernel's code while what it read is unchanged, or else the one of ``ask``, which is kept then."""
+    """The answer kept for a kernel's code if what it read is unchanged, else that of ``ask``, then kept."""
     if code.digest is None:
         return ask()
     data = objects.get_record(RECORD_KIND, code.digest)

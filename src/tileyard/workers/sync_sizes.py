@@ -1,4 +1,4 @@
-"""Checks the synchronization of a kernel at small sizes: chooses and elaborates them, makes inputs, and runs blocks."""
+"""Checks a kernel's synchronization at small sizes: chooses and elaborates them, makes inputs, runs."""
 
 import itertools
 import math
@@ -61,9 +61,8 @@ _REFUSALS = (UserCodeError, UsageError, UnsupportedError, InvalidProgramError, B
 def check_sizes(
     found: Found, request: CheckSync, objects: ObjectStore, clock: Clock | None = None
 ) -> SyncChecked:
-    """Check one config, as it is planned for an architecture if there is one, and against the kernel as written.
-
-    ``found`` has the functions that the request names. Raises what elaborating it raises, and UsageError if it fails by itself.
+    """Check one config, as planned for an architecture if given, and as written. ``found`` has the
+    functions named. Raises as elaborating does, and UsageError if it fails by itself.
     """
     return _Check(found, request, objects, clock or Clock()).run()
 
@@ -99,9 +98,8 @@ class _Check:
         self._elaborated_until_s = clock.monotonic_s() + wait_s
 
     def run(self) -> SyncChecked:
-        """Plan the instances, and check as many as the time allows.
-
-        If nobody asked for the check, the answer says why there can be none.
+        """Plan the instances, and check as many as time allows. Unasked, the answer says why there are
+        none.
         """
         try:
             unchecked, lines = self._run()
@@ -206,7 +204,7 @@ class _Check:
     def _make(
         self, arguments: dict[str, Value], architecture: str = ""
     ) -> "MadeKernel | TileyardError":
-        """The kernel at these arguments, elaborated once for each set of its own arguments; or why it cannot be elaborated."""
+        """The kernel at these arguments, elaborated once per set of its own; or why it cannot be."""
         parameters = self._found.parameters
         own = {k: v for k, v in {**parameters.defaults, **arguments}.items() if k in parameters.own}
         key = canonical_json([own, architecture])
@@ -251,7 +249,7 @@ class _Check:
     # ---- instances --------------------------------------------------------------------------
 
     def _check_all(self, instances: tuple[Instance, ...], arguments: dict[str, Value]) -> None:
-        """Check the cheapest instance first, and skip those that would take longer than the time that is left."""
+        """Check the cheapest instance first, and skip those that would take longer than the time left."""
         self._start_s = self._clock.monotonic_s()
         for one in instances:
             if self._request.until_first and self._tally.findings:
@@ -363,7 +361,7 @@ class _Check:
         specs: tuple[TensorSpec, ...],
         scalars: tuple[Value, ...],
     ) -> list[Array]:
-        """The inputs, once the reference has taken them; it is not run for a check that nobody asked for."""
+        """The inputs, once the reference has taken them; it is not run for an unasked check."""
         golden = MakeGolden(
             kernel=self._found.name, arguments=arguments, specs=specs, scalars=scalars
         )

@@ -1,8 +1,5 @@
-"""Formats and reads the lines that a task in a foreign queue prints for machines: a stable prefix and JSON, one line each.
-
-Between the two sides is another program, which may lose, cut, repeat, decorate and mix
-what passes through it. So a line carries the token of its task and a digest of itself; a line that
-does not agree with its digest counts as never printed.
+"""Formats and reads the lines that a task in a foreign queue prints for machines: a prefix and JSON. The
+queue may lose, cut, repeat, decorate and mix them, so each has its task's token and a digest of itself.
 """
 
 import re
@@ -22,10 +19,9 @@ MAX_LOG_CHARS: Final = 16_384
 
 
 class Submitted(Record):
-    """The part that every task has: ``device``, ``device_variable`` and ``prologue`` are those of the queue.
-
-    ``has_mask``: a device that the far side knows nothing of gets the mask of its class. ``probe`` is that of the queue.
-    ``doubted`` are the devices, as ``place_of``, that a task has given up: they are probed first.
+    """What every task has: ``device``, ``device_variable``, ``prologue`` and ``probe`` of the
+    queue. ``has_mask``: an unknown device gets its class's mask; ``doubted``: devices that tasks
+    gave up, probed first.
     """
 
     token: str
@@ -38,9 +34,8 @@ class Submitted(Record):
 
 
 class Task(Submitted, kw_only=True):
-    """The content of a task: a batch, everything that it needs by content, and where it runs.
-
-    ``variables`` are the names of the environment that was passed; their digest travels separately.
+    """A task: a batch, all that it needs by content, and where it runs. ``variables`` are the names
+    of the passed environment, whose digest travels separately.
     """
 
     batch: Batch
@@ -137,10 +132,7 @@ def format_line(line: Line) -> str:
 
 
 def try_read_line(text: str) -> Line | None:
-    """The record in a line of output; None if there is none, or it is not whole.
-
-    A prefix that a queue added, such as a time or a process number, is ignored.
-    """
+    """The record in a line of output, after any prefix of the queue's; None if there is no whole one."""
     found = _BEGINNING.search(text)  # the first: a log inside a line may contain lines
     if found is None:
         return None

@@ -1,6 +1,5 @@
-"""Passes arrays between NumPy and torch without a copy, and runs torch code that names a GPU on the CPU.
-
-torch is imported only if a reference needs it.
+"""Passes arrays between NumPy and torch without a copy, and runs torch code that names a GPU on the
+CPU. torch is imported only if a reference needs it.
 """
 
 import contextlib
@@ -53,10 +52,7 @@ def to_numpy(value: Any) -> Array:  # noqa: ANN401 - whatever a reference return
 
 @contextlib.contextmanager
 def keep_on_cpu() -> Iterator[None]:
-    """Within the block, tensors that this thread asks torch to make on or move to a GPU stay on the CPU.
-
-    Kernel files written for a GPU name it in their references and inputs.
-    """
+    """Within the block, keep tensors on the CPU that this thread has torch make on or move to a GPU."""
     if "torch" not in sys.modules:
         yield
         return

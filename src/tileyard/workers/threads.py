@@ -23,10 +23,7 @@ _PAIRS = (
 
 @contextlib.contextmanager
 def cap_threads(threads: int) -> Iterator[None]:
-    """Within the block, NumPy's and torch's operations use at most ``threads`` threads; restored afterwards.
-
-    Libraries that are loaded later are not limited.
-    """
+    """Limit NumPy's and torch's operations in the block to ``threads``; not libraries loaded later."""
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec("threadpoolctl") is not None:
             limits = importlib.import_module("threadpoolctl").threadpool_limits

@@ -47,9 +47,8 @@ class TimedLaunch:
 
 
 class Scattered:
-    """Makes arrays that begin at random places of a page, always the same ones for a ``seed``.
-
-    The effect of the arrays' addresses on a kernel's time then differs from process to process, and shows up as noise.
+    """Makes arrays at random places of a page, the same for a ``seed``. The effect of addresses on
+    a kernel's time then shows up as noise between processes.
     """
 
     def __init__(self, seed: str) -> None:

@@ -61,7 +61,7 @@ class PrintedNumber(Heard):
 
 @dataclass(kw_only=True)
 class Runs:
-    """The runs of one member of a batch, until it is ``answered``. ``message`` is the warning of the last one."""
+    """The runs of one member of a batch, until it is ``answered``; ``message``: the last warning."""
 
     member: Member
     samples_ns: list[float] = field(default_factory=list)
@@ -128,7 +128,7 @@ def draw_orders(members: int, rounds: int, seed: str) -> Iterator[tuple[int, ...
 
 
 def is_enough(runs: Sequence[Runs], spent_s: float) -> bool:
-    """Whether a batch is over after a round: its time is used up, a member has failed, or the best runs of all are known."""
+    """Whether a batch is over: time is used up, a member failed, or the best runs of all are known."""
     has_failed = any(one.answered for one in runs)
     is_known = all(one.is_exact or one.is_confirmed for one in runs)
     return spent_s >= MOST_S or has_failed or is_known

@@ -1,12 +1,8 @@
 """Decides who gets which devices: a pure function of the requests, their order, and what is taken.
-
-A request asks for ``count`` of some devices; a device has parts, and only one lease at a
-time can hold a part. Requests are served in order, and each claims every part that it could use: no request
-after it may take these, whether they are free or taken, so that nobody starves. It receives everything that it
-needs in one step, so that nobody waits while holding.
-
-For every part this makes a chain of the requests that want it. The first of a chain waits for the holder
-of the part, every other one for the one directly ahead in that chain: each change wakes one.
+A request asks for ``count`` devices, each with parts that one lease at a time can hold. In order,
+each request claims every part it could use, and no later one may take these: nobody starves. It
+receives all in one step: nobody waits while holding. The first in the chain of a part waits for its
+holder, others for the one ahead: each change wakes one.
 """
 
 TYPE_CHECKING = False  # typing would cost 5 ms
@@ -34,10 +30,8 @@ class Wish:
 
 
 class Decision:
-    """The result for a request: ``devices``, or else what it waits for.
-
-    ``parts`` are taken parts for which it is next; ``ahead`` are indexes of requests, 0 for
-    the one directly ahead. Both are empty if too few of its devices are well for it ever to be served.
+    """The result for a request: ``devices``, or what it waits for: taken ``parts`` for which it is
+    next, or indexes of requests ``ahead``, 0 for the nearest. Both empty: too few devices are well.
     """
 
     def __init__(
@@ -52,15 +46,12 @@ class Decision:
 
 
 def order_key(priority: int, asked_ns: int) -> int:
-    """The sort key of a request: lower comes first. A higher priority is a lead in time, so the order never changes later."""
+    """A request's sort key, lower first. A higher priority is a lead in time: the order never changes."""
     return asked_ns - priority * AGEING_NS
 
 
 def pick(wish: Wish, taken: set[str]) -> tuple[Choice, ...]:
-    """``count`` devices without the parts in ``taken``; empty if there are too few.
-
-    If several are requested, those with fewer parts come first: a device may contain another.
-    """
+    """``count`` devices without ``taken`` parts, fewest parts first if several; empty if too few."""
     choices = sorted(wish.choices, key=lambda c: len(c.parts)) if wish.count > 1 else wish.choices
     used = set(taken)
     picked: list[Choice] = []
@@ -81,10 +72,8 @@ def parts_of(wish: Wish, sick: set[str]) -> set[str]:
 
 
 def decide(wish: Wish, ahead: "Iterable[Wish]", busy: set[str], sick: set[str]) -> Decision:
-    """The result for a wish while parts are ``busy`` or ``sick``.
-
-    ``ahead`` are the wishes that come before it, the nearest first; only as many of them are
-    read as necessary.
+    """The result for a wish while parts are ``busy`` or ``sick``; ``ahead``: nearest first, read as
+    needed.
     """
     wanted = parts_of(wish, sick)
     if not wanted:
@@ -105,11 +94,7 @@ def decide(wish: Wish, ahead: "Iterable[Wish]", busy: set[str], sick: set[str]) 
 
 
 def find_due(wishes: list[Wish], busy: set[str], sick: set[str]) -> list[int]:
-    """The wishes, in the order in which they are served, that could be granted right now.
-
-    Their owners only have to look. One that does not, because it was stopped, would block all
-    requests after it.
-    """
+    """The wishes, in order, that could be granted now: an owner who does not look blocks those after it."""
     due = []
     claimed: set[str] = set()
     for index, wish in enumerate(wishes):

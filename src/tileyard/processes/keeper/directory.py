@@ -1,12 +1,8 @@
 """Reads and writes the lock directory of a host: requests that wait, leases that are held.
-
-``requests/`` contains a file for each request that has to wait, ``leases/`` one for each part of a leased device, named
-``PART.NUMBER``. The number is the time since the host started, at the grant, so nobody can set it back or use it up. A record
-stays when its lease ends, and states whether the end was clean; its user removes it after a later lease.
-
-Decisions are made under the lock on the directory itself, which is held for a millisecond at a time.
-A decision without the lock is detected: a lease counts only if, once its records are visible, no other
-one of the same parts is.
+``requests/`` has a file per waiting request, ``leases/`` one per part of a leased device: ``PART.NUMBER``.
+The number is the time since the host started, at the grant. A record stays when its lease ends, says whether
+that was clean, and is removed by its user after a later lease. Decisions are made under the directory's lock,
+for a millisecond; a decision without it is detected: a lease counts only if no other of its parts is visible.
 """
 
 import fcntl
@@ -68,11 +64,9 @@ def next_number() -> int:
 
 class LeaseRecord:
     """The record of a lease of one part: held while ``is_live``, and how it ended after that.
-
-    ``pid`` and ``start`` are the holder's process and its start time, ``session`` is that of the
-    leased tree or 0, ``since`` is in seconds since the epoch; process numbers are those of the
-    holder's own container. ``changed_ns`` is the kernel's time of the last write. A record
-    that cannot be read is neither live nor clean.
+    ``pid`` and ``start`` are the holder's (its container's numbers), ``session`` the tree's or 0,
+    ``since`` in seconds since the epoch, ``changed_ns`` the kernel's time of the last write. An
+    unreadable one is neither live nor clean.
     """
 
     def __init__(self, part: str, number: int, seen: Seen) -> None:
@@ -113,10 +107,7 @@ def mark_ended(fd: int) -> None:
 
 
 class LockDirectory:
-    """An open lock directory. Its answers describe the present moment: they stay true only under ``try_lock``.
-
-    ``asked`` has the requests in the last list, in any order.
-    """
+    """An open lock directory; answers last only under ``try_lock``. ``asked``: requests of the last list."""
 
     def __init__(self, path: str) -> None:
         """Raises RefusedError if it cannot be trusted, OSError if it cannot be used."""
@@ -194,7 +185,7 @@ class LockDirectory:
             pass
 
     def _read_turns(self) -> dict[tuple[int, str, str], int]:
-        """The last turns of users, jobs and pools. Old ones of this user are removed, and those in the future: the clock was set back."""
+        """The last turns of users, jobs and pools; removes this user's old and future ones."""
         found = {}
         oldest_ns = time.time_ns() - TURNS_NS
         for name in self._list(self.leases):
@@ -279,10 +270,7 @@ class LockDirectory:
         return publish(self.requests, name, format_lines(pairs), is_unique=True)
 
     def add_record(self, part: str, number: int, facts: list[tuple[str, str]]) -> int:
-        """Take a part; return the descriptor that keeps the lease alive.
-
-        Raises FileExistsError if that number is taken, and OSError.
-        """
+        """Take a part; return the descriptor that keeps the lease alive. Raises FileExistsError, OSError."""
         # state and session come first, with a fixed width, so that they can be overwritten
         head = HELD + b"\nsession %010d\n" % 0
         lines = format_lines([("lease", f"{escape(part)}.{number}"), *facts])

@@ -1,14 +1,10 @@
-"""Safe access to the lock directory and the files in it that processes of several users share.
-
-Directories are made, opened and checked through descriptors, never by path twice. The lock directory
-belongs to root and then serves all users, or to this user and then serves nobody else. The owner of a
-directory can remove other users' files in it, sticky or not, so a third user's directory is refused, and so are
-folders in it whose owner is not the directory's.
-
-A file becomes visible under its name only when it is complete and locked by its owner. The lock is
-an open file description lock for writing, which the kernel grants only to processes that can write the
-file: others can test it and wait for its end, but can neither take nor imitate it. It ends when its
-owner dies. Content is text, one ``key value`` per line, with every disturbing character escaped.
+"""Safe access to the lock directory and its files that processes of several users share.
+Directories are opened and checked through descriptors. The lock directory belongs to root and
+serves all users, or to this user and serves nobody else; other owners' are refused, since an owner
+can remove others' files.
+A file becomes visible only when complete and locked: by an open file description lock for writing,
+which others can test and wait for, but not take, and which ends with its owner. Content is one
+escaped ``key value`` per line.
 """
 
 import errno
@@ -41,9 +37,8 @@ def open_directory(path: str) -> int:
 
 
 def open_folders(root: int, path: str, names: tuple[str, ...] = FOLDERS) -> list[int]:
-    """Folders of the lock directory ``root``, which is at ``path``; created if they are missing and this user owns it.
-
-    Raises RefusedError if one cannot be trusted or only root can make it, OSError.
+    """Folders of the lock directory ``root`` at ``path``, created if this user owns it. Raises
+    RefusedError if one cannot be trusted or only root can make it, and OSError.
     """
     owner = os.fstat(root).st_uid
     fds: list[int] = []
@@ -82,9 +77,8 @@ def is_replaced(root: int, path: str) -> bool:
 
 
 def make_directory(path: str) -> None:
-    """Make the lock directory, for all users if this one is root; harmless if it exists by now.
-
-    It gets its name when it is complete. Raises OSError, FileNotFoundError if there is still none.
+    """Make the lock directory, complete before it has its name, for all users if this is root; it
+    may exist. Raises OSError, FileNotFoundError if there is still none.
     """
     above, name = os.path.split(path)
     parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -250,11 +244,9 @@ def open_seen(folder: int, name: str) -> Seen | None:
 
 
 def publish(folder: int, name: str, data: bytes, *, is_unique: bool = False) -> int:
-    """Make a file, complete and locked; return its descriptor. No existing file is replaced.
-
-    With ``is_unique`` no other process can have chosen the name; then the file's ctime is and stays the moment
-    in which it became visible. Raises FileExistsError if the name is taken, and
-    OSError, for example if the disk is full; then the file does not exist.
+    """Make a new file, complete and locked; return its descriptor. With ``is_unique`` no other
+    process can have the name, and its ctime stays when it became visible. Raises FileExistsError,
+    OSError; then it does not exist.
     """
     draft = f".{os.urandom(6).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,12 +1,8 @@
 """A fork server: starts keepers as copies of itself, which takes a millisecond instead of twenty.
-
-Run as ``python -S -E -I .../keeper/start.py serve SOCKET``. Each request on the socket is four descriptors (the
-program's stdout and stderr, the keeper's control and reports) and, after its size, a text of items that end
-with NUL: the number of arguments that follow, the keeper's arguments as the package describes them, and the program's
-environment. The only answer are the keeper's own reports.
-
-It is child subreaper, too: processes that a killed keeper leaves behind become children of this process,
-which ends them and then reports that keeper as ``lost``. Nothing that runs depends on this process.
+Run as ``python -S -E -I .../keeper/start.py serve SOCKET``. A request is four descriptors (the program's
+stdout and stderr, the keeper's control and reports) and, after its size, items that end with NUL: the number
+of arguments, the keeper's arguments, and the program's environment. The answers are the keeper's reports. As
+child subreaper it ends what a killed keeper leaves, then reports it as ``lost``.
 """
 
 import _socket
@@ -120,7 +116,7 @@ class ForkServer:
                 os.close(report.reports)
 
     def end_orphans(self) -> list[int]:
-        """End the processes that are below this process and below no keeper; return those that would not end."""
+        """End the processes below this process and no keeper; return those that would not end."""
         deadline = time.monotonic() + CONFIRM_S
         while orphans := descendants_of(os.getpid(), self.reports):
             for pid, parent in orphans:

@@ -1,11 +1,7 @@
 """Holds a lease: its records, its return, and the processes that killed holders have left.
-
-The rest of a tree whose keeper was itself killed is found by the next holder, and ended. A process's
-environment shows to which tree it belongs. If that cannot be read, because it is another user's
-or was wiped, its session and its parent decide; such a process is never signalled, but while
-it exists nobody can say that the tree is gone.
-
-A record can be forged, but not its owner: one that is not root's concerns only its owner's processes.
+The next holder finds the rest of a killed keeper's tree by environment, and ends it. If that cannot be read,
+session and parent decide; such a process is never signalled, but keeps the tree from being gone. Records can
+be forged, but not their owner: one not root's concerns only its owner's processes.
 """
 
 import os
@@ -34,11 +30,9 @@ from .tree import (
 
 
 class LeaseFacts:
-    """The facts about its holder in a lease's records.
-
-    ``tree`` is the token that its processes carry, ``outer`` are those of the leases under which the
-    holder itself runs; ``job`` is whose turn it takes. ``process_space`` distinguishes containers, whose process numbers are
-    unrelated.
+    """The facts about its holder in a lease's records. ``tree`` is its processes' token, ``outer``
+    those of leases around it, ``job`` whose turn it takes; ``process_space`` distinguishes
+    containers, whose process numbers are unrelated.
     """
 
     def __init__(self, command: str, tree: str, outer: tuple[str, ...] = (), job: str = "") -> None:
@@ -72,10 +66,8 @@ def find_process_space() -> int:
 
 
 class Holding:
-    """A lease of one or several devices, all under one number. It ends with its process, at the latest.
-
-    ``taken_ns`` is when it was decided. ``unclean`` are records of earlier leases of these devices whose holders were killed: their
-    remaining processes must end before the devices are used.
+    """A lease of devices under one number, which ends with its process; decided at ``taken_ns``.
+    ``unclean``: records of earlier, killed holders, whose processes must end first.
     """
 
     def __init__(
@@ -98,9 +90,8 @@ class Holding:
             mark_session(fd, session)
 
     def release(self, *, is_clean: bool = True) -> None:
-        """Give the devices back, which wakes the next in turn. Harmless when repeated.
-
-        ``is_clean``: nothing is left of this tree, nor of those in ``unclean``.
+        """Give the devices back, which wakes the next. Repeatable. ``is_clean``: nothing is left of
+        this tree or ``unclean``.
         """
         for fd in self._fds:
             if is_clean:
@@ -119,10 +110,9 @@ def take_parts(
     numbers: dict[str, list[int]],
     facts: LeaseFacts,
 ) -> Holding | None:
-    """The lease of these devices, all of them or none; None if another process decided at the same time.
-
-    ``records`` and ``numbers`` are those of earlier leases, by part, highest first. Raises
-    RefusedError or OSError, and has then taken nothing.
+    """The lease of all these devices; None if another process decided at the same time. ``records``
+    and ``numbers`` are of earlier leases, by part, highest first. Takes nothing if it raises
+    RefusedError or OSError.
     """
     number = next_number()
     parts = {part: device.device for device in devices for part in device.parts}
@@ -145,10 +135,8 @@ def take_parts(
 
 
 def find_unclean(earlier: dict[str, list[LeaseRecord]]) -> list[LeaseRecord]:
-    """The leases of each part that had no clean end, unless a later one states that nothing is left.
-
-    Only later leases of the same user, of root and of this user are believed: otherwise a
-    stranger could hide the processes that a killed holder has left.
+    """The leases of each part without a clean end, unless a later one, of the same user, root or
+    this user, says that nothing is left: a stranger could hide processes.
     """
     found = []
     for records in earlier.values():
@@ -205,9 +193,8 @@ def uid_of(pid: int) -> int:
 
 
 def is_suspect(pid: int, record: LeaseRecord) -> bool:
-    """Whether a process with an unreadable environment may belong to a lease's tree.
-
-    It belongs to the holder's user and is in its session, or is an orphan that started after it.
+    """Whether a process with an unreadable environment may be of a lease's tree: of the holder's
+    user, and in its session or an orphan started after it.
     """
     if uid_of(pid) != record.uid or is_over(pid) or start_of(pid) < record.start:
         return False

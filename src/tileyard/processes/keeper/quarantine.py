@@ -1,14 +1,9 @@
 """Keeps devices out of use: statements in ``quarantine/`` of the lock directory.
-
-A statement is a file named after a part of a device, ``PART`` or ``PART@ANYTHING``; its owner is the user who put
-the device there, and its content is JSON with ``device``, ``reason``, ``since`` (seconds since the
-epoch), ``by`` (a pid) and ``by_hand`` (if a person put it there). A device is in quarantine while a
-statement on any of its parts counts.
-
-In a sticky directory only its owner can remove a statement. Others lift it with a file of their own,
-``PART@lifted.ANYTHING``, whose ``lifts`` names statements by inode and change time. So nobody
-needs a common clock or a lock, a statement that nobody had seen is never lifted by mistake, and
-touching a statement makes it count again. Anybody may lift, as anybody may state.
+A statement is a file ``PART`` or ``PART@ANYTHING``, owned by who put the device there, with JSON:
+``device``, ``reason``, ``since`` (seconds since the epoch), ``by`` (a pid), ``by_hand``. It counts
+for all devices with the part. Anybody may state or lift: others, who cannot remove it in a sticky
+directory, add ``PART@lifted.ANYTHING``, whose ``lifts`` names statements by inode and change time;
+so touching one makes it count again, and no unseen one is lifted.
 """
 
 import os
@@ -24,9 +19,8 @@ PROBES = "probes."
 
 
 class Quarantine:
-    """Why a device is out of use: ``by`` is the pid that put it there, ``uid`` the owner of the file.
-
-    ``token`` lifts this statement and no other. ``by_hand``: a person made it.
+    """Why a device is out of use: put there by pid ``by``, owner ``uid``, a person if ``by_hand``.
+    ``token`` lifts this statement and no other.
     """
 
     def __init__(self, name: str, status: os.stat_result, facts: dict[str, object]) -> None:
@@ -63,10 +57,8 @@ class Quarantines:
     # ---- reading ------------------------------------------------------------------------------
 
     def find(self, part: str, *, lifted: bool = False) -> list[Quarantine]:
-        """The statements on one part that count, or those that are ``lifted``, by their time.
-
-        Links and pipes say nothing, nor do further names of files about other parts. A file that is
-        there but cannot be understood counts: it takes a person to say that all is well. What people stated comes first.
+        """The statements on one part that count, or ``lifted`` ones: people's first, then by time.
+        Links, pipes and other parts' files say nothing; one that cannot be understood counts.
         """
         statements: list[Quarantine] = []
         lifts: set[object] = set()
@@ -158,7 +150,7 @@ class Quarantines:
         self._remove_leftovers(part)
 
     def _remove_leftovers(self, part: str) -> None:
-        """Remove, as far as this user may, statements that were lifted and lifts of statements that are gone."""
+        """Remove, where allowed, statements that were lifted and lifts of statements that are gone."""
         for statement in self.find(part, lifted=True):
             self.remove_own(statement.name, statement.uid)
         tokens = {one.token for one in self.find(part, lifted=True)}
@@ -203,9 +195,8 @@ def parse_facts(data: bytes) -> dict[str, object]:
 
 
 def open_quarantines(locks: list[str] | tuple[str, ...]) -> Quarantines:
-    """The folder for a device with these lock files, which are in one directory; empty without a directory.
-
-    Raises RefusedError if the lock directory cannot be trusted, OSError if it cannot be used.
+    """The folder for a device with these lock files of one directory. Raises RefusedError if that
+    cannot be trusted, OSError if it cannot be used.
     """
     if not locks:
         return Quarantines(-1)
@@ -235,10 +226,7 @@ def find_quarantine(locks: list[str] | tuple[str, ...]) -> Quarantine | None:
 
 
 def put_in_quarantine(locks: list[str] | tuple[str, ...], device: str, reason: str) -> None:
-    """Keep everyone from using a device. One that is in quarantine already stays unchanged.
-
-    Raises OSError if that cannot be recorded.
-    """
+    """Keep everyone from using a device, if nobody does yet. Raises OSError if that cannot be recorded."""
     with open_quarantines(locks) as quarantines:
         sick = [lock for lock in locks if not quarantines.find(name_part(lock))]
     state_again(sick, device, reason)

@@ -7,10 +7,7 @@ reports = 1
 
 
 class RefusedError(Exception):
-    """The worker cannot be started.
-
-    ``step`` is the part that failed, ``number`` its errno or 0, ``text`` the object of the failure.
-    """
+    """The worker cannot be started: ``step`` failed with errno ``number``, or 0; ``text`` is its object."""
 
     def __init__(self, step: str, number: int, text: str = "") -> None:
         super().__init__(step, number)

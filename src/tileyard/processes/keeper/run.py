@@ -1,7 +1,5 @@
-"""Runs the keeper's life cycle: take the lease, start the worker, wait, end the tree, probe, report.
-
-An *early* worker starts first. It reads the number of its lease from a pipe, and the keeper
-writes it only once it holds the lease.
+"""Runs the keeper's life cycle: take the lease, start the worker, wait, end the tree, probe,
+report. An *early* worker starts first, and reads its lease's number from a pipe.
 """
 
 import os
@@ -83,10 +81,7 @@ class Keeper(Watcher):
         return True
 
     def wait_for_lease(self, ticket: Ticket) -> Holding | None:
-        """The lease of devices that are fit for use, None if told to end or to give up before that.
-
-        It tries at least once: orders are read only while it waits.
-        """
+        """The lease of devices fit for use, None if told to end or give up before. Tries at least once."""
         told = 0
         while self.is_wanted and not self.is_withdrawn:
             holding = ticket.try_take()
@@ -101,7 +96,7 @@ class Keeper(Watcher):
         return None
 
     def make_fit(self, ticket: Ticket, holding: Holding) -> bool:
-        """End the processes that killed holders have left and probe their devices; give back those that are not fit."""
+        """End what killed holders left and probe their devices; give back those that are not fit."""
         deadline = time.monotonic() + self.options.confirm_s
         while pids := ticket.end_survivors(holding):
             self.notice_end()
@@ -162,10 +157,7 @@ class Keeper(Watcher):
     # ---- the worker ---------------------------------------------------------------------------
 
     def start_early(self) -> None:
-        """Start the worker of devices that are not ours yet; return when it needs its lease.
-
-        Its tree is marked as that of their holder from the beginning.
-        """
+        """Start the worker, in its holder's tree, before its devices; return when it needs the lease."""
         options = self.options
         read_end, self.lease_pipe = os.pipe2(os.O_CLOEXEC)
         self.environment = make_environment(options, options.devices, [])
@@ -298,10 +290,7 @@ class Keeper(Watcher):
         )
 
     def report(self, *, told: bool, survivors: list[int], is_last: bool = True) -> None:
-        """Report how the worker ended; ``told`` if an order to the keeper ended it.
-
-        Not ``is_last`` if the keeper lives on for a while.
-        """
+        """Report how the worker ended; ``told`` if by an order, not ``is_last`` if the keeper lives on."""
         code = self.ended.get(self.worker) if self.worker else None
         emit(
             "ended",

@@ -1,7 +1,5 @@
-"""Follows a request for devices from its first look to the lease: decided under the directory's lock.
-
-A ticket waits in the kernel, on what is directly ahead of it and on nothing else: its own threads
-block on those files and ring its bell. So its owner can also wait for other events.
+"""Follows a request for devices from its first look to the lease: decided under the directory's lock. It
+waits in the kernel, on what is directly ahead: threads block on those files and ring its bell.
 """
 
 import _thread
@@ -28,11 +26,11 @@ LOCK_ATTEMPTS, LOCK_PAUSE_S = 15, 0.0001
 PATIENCE_S = 5.0
 """Seconds for which a request that could be granted may block others without taking its devices."""
 SOON_S = 0.02
-"""The same for one that is near, while another ahead could take its devices: that one may have just lost its turn to it."""
+"""The same for one that is near, while one ahead could take its devices: that may have just lost its turn."""
 NEAR = 2
 """Jobs that are woken by the end of a lease: the first one may have lost its turn to the second meanwhile."""
 DECIDE_LIMIT_S = 5.0
-"""Seconds for which others may prevent a ticket from deciding; then it decides without the directory's lock."""
+"""Seconds for which others may prevent a ticket from deciding; then it decides without the lock."""
 
 
 class Bell:
@@ -91,7 +89,7 @@ class Bell:
 
 
 class Look:
-    """The result of one look at the directory: numbers and records by part, who is ahead, and the decision."""
+    """One look at the directory: numbers and records by part, who is ahead, and the decision."""
 
     def __init__(
         self,
@@ -109,11 +107,9 @@ class Look:
 
 
 class Ticket:
-    """Asks for devices. Call ``try_take`` at first, whenever ``bell`` rings, and after ``rescan_s``.
-
-    ``ahead`` is the number of requests before it, for any devices; ``holder`` is the record of
-    a lease that is in the way, if there is one. ``asked_ns`` is the time that decides its
-    turn, 0 while it has not had to wait.
+    """Asks for devices. Call ``try_take`` at first, whenever ``bell`` rings, and after
+    ``rescan_s``. ``ahead`` counts the requests before it, ``holder`` is a lease in the way,
+    ``asked_ns`` decides its turn, 0 until it has to wait.
     """
 
     def __init__(self, path: str, wish: Wish, facts: LeaseFacts, priority: int = 0) -> None:
@@ -160,9 +156,8 @@ class Ticket:
         )
 
     def try_take(self) -> Holding | None:
-        """The lease, if it is this ticket's turn and everything is free; the ticket then leaves the queue.
-
-        Raises RefusedError if it can never be served, and OSError if the lease cannot be recorded.
+        """The lease, if it is this ticket's turn and all is free: it leaves the queue. Raises
+        RefusedError if it can never be served, OSError if the lease cannot be recorded.
         """
         self.bell.silence()
         is_free = self._lock_state == "free"  # and no thread waits for it
@@ -188,10 +183,7 @@ class Ticket:
         return holding
 
     def end_survivors(self, holding: Holding) -> list[int]:
-        """Kill the processes that earlier holders of its devices have left; return those that still existed.
-
-        Once there are none, the devices can be used.
-        """
+        """Kill what earlier holders left; return those that still existed. None: devices can be used."""
         pids = end_survivors(holding.unclean)
         if not pids:
             forget_earlier(self.directory, holding)
@@ -250,7 +242,7 @@ class Ticket:
     # ---- deciding -----------------------------------------------------------------------------
 
     def _look(self) -> Look:
-        """The present state, and the decision that follows from it. Raises RefusedError if waiting is of no use."""
+        """The present state and decision. Raises RefusedError if waiting is of no use."""
         directory = self.directory
         numbers = directory.list_numbers()
         sick = directory.quarantines.list_parts()
@@ -312,10 +304,7 @@ class Ticket:
         return next(filter(self.directory.read_request, names), "")
 
     def _leave_out_own(self, live: dict[str, LeaseRecord], sick: set[str]) -> None:
-        """Refuse to wait for a lease under which this request itself is made.
-
-        A stranger's record that only claims this is waited for like any other.
-        """
+        """Refuse to wait for a lease under which this request is made; strangers' claims do not count."""
         if not self._above:
             self._above = ancestors_of(os.getpid())
         own = {
@@ -368,10 +357,7 @@ class Ticket:
                 yield request.wish
 
     def _find_late(self, names: list[str], busy: set[str], sick: set[str]) -> set[str]:
-        """Requests ahead that could have had their devices for too long: they are passed over.
-
-        Their owners were stopped. Such a look at all of them happens only when nothing has changed.
-        """
+        """Requests ahead whose owners, stopped, could have been served long ago: they are passed over."""
         now = time.monotonic()
         if now - self._looked_at < RESCAN_S or not names or not pick(self._wish, busy | sick):
             return set()

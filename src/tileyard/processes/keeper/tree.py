@@ -17,10 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def go_on_with_parent_gone() -> None:
-    """If this process is stopped when its parent ends, have the kernel continue it, so that it sees that end.
-
-    The signal may also come when only the thread ends that started this process; it is harmless then.
-    """
+    """If this process is stopped when its parent or starting thread ends, have the kernel continue it."""
     libc.prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0)
 
 
@@ -65,10 +62,7 @@ def all_pids() -> list[int]:
 
 
 def descendants_of(root: int, spared: "Container[int]" = ()) -> list[tuple[int, int]]:
-    """``(pid, parent)`` of all processes below ``root``, parents before their children.
-
-    ``spared`` and the processes below it are omitted.
-    """
+    """``(pid, parent)`` of all processes below ``root``, parents first, without ``spared`` and below."""
     children: dict[int, list[int]] = {}
     for pid in all_pids():
         children.setdefault(parent_of(pid), []).append(pid)
@@ -87,10 +81,8 @@ def descendants_of(root: int, spared: "Container[int]" = ()) -> list[tuple[int, 
 
 
 def signal_child(pid: int, parent: int, number: int) -> None:
-    """Signal ``pid`` if it is still a child of ``parent``, or has become one of this process.
-
-    A child of this process keeps its pid until it is reaped here. Any other could have ended and
-    its pid been reused by a stranger: hence a pidfd first, and only then a look at the parent.
+    """Signal ``pid`` if it is still a child of ``parent`` or of this process. A pidfd and then a
+    look at the parent exclude a reused pid.
     """
     try:
         if parent == os.getpid():
@@ -125,10 +117,7 @@ def ancestors_of(pid: int) -> list[int]:
 
 
 def kill_marked(tree: str) -> list[int]:
-    """Send SIGKILL to all processes that carry this tree's token; return them.
-
-    Processes of other users may be invisible.
-    """
+    """Send SIGKILL to all processes that carry this tree's token, if visible; return them."""
     found = []
     for pid in all_pids():
         parent = parent_of(pid)
@@ -139,10 +128,8 @@ def kill_marked(tree: str) -> list[int]:
 
 
 def carries(variables: bytes, tree: str, part: str = "") -> bool:
-    """Whether an environment belongs to this tree.
-
-    With ``part``, only if it also names that part among those that the tree holds: a token copied by a stranger
-    from another device's record then harms nobody.
+    """Whether an environment is of this tree, and names ``part`` if given, lest a copied token harm
+    others.
     """
     token = tree.encode()
     if not token or token not in variables:

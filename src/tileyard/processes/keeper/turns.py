@@ -1,8 +1,6 @@
-"""Decides whose turn it is: a pure function of the requests that wait, and of the turns that were taken.
-
-Within a priority, turns go round the users, and those of a user round its jobs: the next one goes to who has had none for the
-longest time. Within a job the oldest request comes first. Priorities are compared by ``order_key``, between the requests that are
-next in turn at each of them.
+"""Decides whose turn it is: a pure function of the requests that wait, and of the turns that were
+taken. Within a priority, turns go round users, and jobs of a user: longest without comes first;
+within a job, the oldest. ``order_key`` compares those next at each priority.
 """
 
 import os
@@ -16,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LAPSE_NS = 60 * 10**9
-"""Nanoseconds of waiting after which turns on other devices of the class no longer count against a request: it would wait for ever."""
+"""Nanoseconds of waiting after which turns on other devices no longer count against a request."""
 
 
 def name_request(priority: int, job: str = "", pool: str = "") -> str:
-    """A name for a new request: its priority, the time, a part that no other request has, and whose turn it waits for."""
+    """A new request's name: its priority, the time, a part of its own, and whose turn it waits for."""
     unique = f"{time.time_ns():020d}.{os.getpid()}.{os.urandom(4).hex()}"
     return f"{priority}.{unique}.{job}.{pool}"
 
@@ -37,7 +35,7 @@ def name_pool(wish: Wish) -> str:
 
 
 class Asked:
-    """A waiting request. ``job`` and ``pool`` are digests: the job's, and that of the class and devices it asks for."""
+    """A waiting request. ``job`` and ``pool`` are digests: the job's, and that of what it asks for."""
 
     def __init__(self, name: str, uid: int, asked_ns: int, most_priority: int) -> None:
         """Raises ValueError if ``name`` is not that of a request."""
@@ -73,7 +71,7 @@ class Turns:
             self._first.setdefault((one.uid, None, one.kind), one.asked_ns)
 
     def last(self, one: Asked, job: str | None) -> int:
-        """When the user of a request, or its ``job``, had the last turn that counts; the first request if there was none."""
+        """When a request's user, or its ``job``, last had a turn that counts, else the first request."""
         known = self._known.get((one.uid, job, one.pool))
         if known is None:
             here, there = (self._last.get((one.uid, job, pool), 0) for pool in (one.pool, one.kind))
@@ -91,10 +89,7 @@ def kind_of(pool: str) -> str:
 
 
 def put_in_order(waiting: list[Asked], taken: dict[tuple[int, str, str], int]) -> list[Asked]:
-    """The requests in the order in which they are served, as far as they ask for the same devices.
-
-    A grant to the first of them does not change the order of the others.
-    """
+    """The requests for the same devices in their order, which a grant to the first does not change."""
     oldest = sorted(waiting, key=lambda one: one.age)
     turns = Turns(taken, oldest)
     queues: dict[int, list[Asked]] = {}

@@ -32,13 +32,9 @@ CANNOT_TELL = 75
 
 
 class Watcher:
-    """Receives orders, signals and the ends of children. ``kill_at`` is when it kills, once ordered to end.
-
-    ``is_withdrawn`` says that a request which still waits is to be given up; a lease that was granted stays.
-
-    ``ran_ns`` is the time from right before the worker's start until its end was seen, ``cpu_ns`` what it and the
-    children that it waited for had of CPUs.
-    ``asked_bytes`` is what a lease was asked for with, -1 before that.
+    """Receives orders, signals and the ends of children. ``kill_at``: when it kills, once ordered to end;
+    ``is_withdrawn``: give up a request that still waits. ``ran_ns``: from the worker's start to its end,
+    ``cpu_ns``: CPU time of it and children it waited for. ``asked_bytes``: of the lease asked for, -1 before.
     """
 
     def __init__(self, options: Options) -> None:
@@ -174,10 +170,7 @@ class Watcher:
         return self.worker != 0 and self.worker not in self.ended
 
     def kill_tree(self, spared: int = 0) -> list[int]:
-        """KILL until no child is left; return those that still exist after the time to confirm it.
-
-        ``spared`` is a child that may stay, with all processes below it.
-        """
+        """KILL until no child is left but ``spared`` and those below; return those that outlast the limit."""
         deadline = time.monotonic() + self.options.confirm_s
         while self.reap():
             family = descendants_of(os.getpid(), (spared,))
@@ -197,12 +190,9 @@ class Watcher:
 
 
 def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> str:
-    """Why the device is sick, empty if its probe reports that it is well. No process of the probe is left.
-
-    A probe is a command whose exit code distinguishes a healthy device from a sick one. One that ends with
-    75, or is not a program that this user can run, proves nothing about the device: what one user lacks must
-    not make it unusable for everyone. It runs as a child that can be killed, while the lease is still held, so
-    that nobody gets a device that the last holder has ruined.
+    """Why the device is sick, empty if not known to be; no process of the probe is left. Exit code
+    75, or a program that this user cannot run, proves nothing: one user's lack must not matter to
+    all. It runs under the lease, so that nobody gets a ruined device.
     """
     keeper = os.getpid()
     read_end, write_end = os.pipe2(os.O_CLOEXEC)

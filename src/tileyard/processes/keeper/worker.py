@@ -1,7 +1,4 @@
-"""Reads what the keeper must start, and turns a fork of the keeper into that program.
-
-Its command line is as the package describes it.
-"""
+"""Reads what the keeper must start, and turns a fork of the keeper into that program."""
 
 import ctypes
 import errno
@@ -107,10 +104,7 @@ def start_program(argv: list[str], environment: dict[str, str], keeper: int) -> 
 
 
 def become_worker(options: Options, environment: dict[str, str], keeper: int) -> None:
-    """In the child: prepare everything, then run the worker's program in its place.
-
-    Raises RefusedError with the step that failed.
-    """
+    """In the child: prepare all, then run the worker's program. Raises RefusedError with the step."""
     step = "session"
     try:
         os.setsid()
@@ -137,9 +131,8 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
 
 
 def spawn_step(options: Options, environment: dict[str, str]) -> int:
-    """Start a program that leads a session and has the keeper's output streams; return its pid.
-
-    No code of ours runs in the child, which would cost as much as everything else. Raises RefusedError.
+    """Start a program in its own session with the keeper's output streams, no code of ours between;
+    return its pid. Raises RefusedError.
     """
     step = "cwd"
     try:
@@ -169,7 +162,7 @@ def spawn_step(options: Options, environment: dict[str, str]) -> int:
 
 
 def find_program(name: str, environment: dict[str, str]) -> str:
-    """The path of a program, searched along ``PATH`` if it is a bare name. Raises OSError if there is none."""
+    """A program's path, searched along ``PATH`` if it is a bare name. Raises OSError if there is none."""
     if "/" in name:
         return name
     number = errno.ENOENT
@@ -183,7 +176,7 @@ def find_program(name: str, environment: dict[str, str]) -> str:
 
 
 def limit_memory(pid: int, memory_bytes: int) -> None:
-    """Limit the address space of a process of this user, 0 for this one, unless its limit is lower already."""
+    """Limit the address space of a process of this user, 0: this one, unless it is lower already."""
     limit = lower(memory_bytes, resource.prlimit(pid, resource.RLIMIT_AS)[1])
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
 
@@ -210,10 +203,7 @@ def prefer_for_oom() -> None:
 
 
 def make_environment(options: Options, held: list[Device], numbers: list[int]) -> dict[str, str]:
-    """The worker's environment: that of the keeper, the marks of its tree, and the variables that name its devices.
-
-    The marks of leases under which this one was taken stay, so that their next holders find this tree too.
-    """
+    """The worker's environment: the keeper's, marks of this tree and leases around it, devices' variables."""
     environment = dict(options.environment)
     environment.update(
         variables_of((device.name, dict(device.env), device.mask) for device in held)
@@ -230,9 +220,8 @@ def make_environment(options: Options, held: list[Device], numbers: list[int]) -
 
 
 def variables_of(devices: "Iterable[tuple[str, Mapping[str, str], str]]") -> dict[str, str]:
-    """The variables by which programs find devices, each of which has a name, its own variables, and the one that masks others.
-
-    If two devices set the same variable, it lists both. Programs number what a mask leaves from 0.
+    """The variables by which programs find devices: name, own ones, and mask, whose rest is
+    numbered from 0. If two devices set the same variable, it lists both.
     """
     found: dict[str, str] = {}
     for device, own, mask in devices:
