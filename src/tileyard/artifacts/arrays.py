@@ -1,8 +1,5 @@
-"""Stores arrays as blobs in ``.npy`` format, little-endian and row-major, so that equal arrays are one blob.
-
-NumPy's format cannot name the dtypes of ml_dtypes. Such an array is stored as a structured one with
-a single field, which has the dtype's name and contains its bits: ``[('bfloat16', '<u2')]``. Any
-reader of ``.npy`` can open the file, and the dtype takes part in the digest.
+"""Stores arrays as blobs in ``.npy`` format, little-endian and row-major: equal arrays are one blob. A dtype
+of ml_dtypes becomes a structured one with a field of its name and bits: ``[('bfloat16', '<u2')]``.
 """
 
 import io
@@ -55,10 +52,7 @@ def put_array(objects: ObjectStore, array: Array) -> Digest:
 
 
 def get_array(objects: ObjectStore, digest: Digest) -> Array:
-    """The stored array, mapped read-only from the verified blob.
-
-    Raises DamagedError if the blob is missing, damaged, or not an array.
-    """
+    """The stored array, mapped read-only. Raises DamagedError if it is missing, damaged, or no array."""
     path = objects.path(digest)
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)

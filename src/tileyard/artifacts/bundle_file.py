@@ -1,11 +1,8 @@
-"""Writes and reads bundle files: a manifest and then contents, in a form that is checked rather than parsed.
-
-A ``.tyb`` is a tar archive in one zstd frame, ``manifest.json`` first and then ``contents/<digest>``
-in the manifest's order, followed by the SHA-256 of everything before (in a frame that zstd tools skip):
-``tar --zstd -tf`` lists it. Every header follows from the manifest, so the reader does not interpret
-the bytes but compares them with the expected ones; nothing in the file can name a place to
-write to. Equal contents give equal bytes with the same compressor. Unpacked content is verified in a
-private folder before any of it is published.
+"""Writes and reads bundle files (``.tyb``), in a form that is checked rather than parsed.
+One is a tar archive in one zstd frame, ``manifest.json`` and then ``contents/<digest>`` in the
+manifest's order, then the SHA-256 of everything before in a frame that zstd skips. Headers follow
+from the manifest, so the reader compares bytes, and nothing can name a place to write to. Contents
+are verified in a private folder before they are published.
 """
 
 import contextlib
@@ -206,10 +203,8 @@ def member_header(name: str, size: int) -> bytes:
 
 
 class Unpacking:
-    """Unpacks one bundle into a store. Its folder is private, and on the store's file system.
-
-    Every method raises BundleError if the bundle is not sound, and OSError if the folder
-    cannot be written.
+    """Unpacks one bundle into a store, in a private folder on its file system. Methods raise
+    BundleError if it is not sound, and OSError if the folder cannot be written.
     """
 
     def __init__(self, name: str, manifest: BundleManifest, folder: Path) -> None:
@@ -312,10 +307,7 @@ class Unpacking:
 
 @contextlib.contextmanager
 def private_folder(root: Path) -> Iterator[Path]:
-    """A folder below a store's ``tmp``, which is removed afterwards with everything that was made for it.
-
-    Raises HomeError if it, or its content, cannot be written.
-    """
+    """A folder below a store's ``tmp``, removed afterwards. Raises HomeError if it cannot be written."""
     parent = root / "tmp"
     made = [folder for folder in (parent, root, *root.parents) if not folder.exists()]
     try:

@@ -45,11 +45,9 @@ class PackedRecord(Reference):
 
 
 class BundleManifest(Record):
-    """Everything in a bundle. ``contents`` follow in this order, sorted by digest.
-
-    ``blobs`` and ``trees`` (by their listings) and ``records`` go into the store; ``cases`` is the
-    content with the case list, empty for none. ``commit`` and ``toolchain`` state what it was made from
-    and by, ``details`` is the maker's own part as JSON text.
+    """Everything in a bundle: ``contents``, sorted by digest. ``blobs``, ``trees`` (by their
+    listings) and ``records`` go into the store; ``cases`` is the case list, empty for none.
+    ``commit`` and ``toolchain``: its origin; ``details``: the maker's part as JSON text.
     """
 
     kind: Kind

@@ -1,9 +1,6 @@
-"""Packs what one machine built into one file that another one can run: a bundle.
-
-A bundle contains blobs, trees and records of an object store, and a case list. Opening one checks that
-it is the requested one and fits this host, unpacks it into a private folder, verifies every digest,
-and only then publishes, records last. A bundle is trusted as much as its author: digests
-protect from damage, not from a malicious maker whose programs are then run.
+"""Packs what one machine built into a bundle, one file of blobs, trees, records and a case list for
+others. It is checked, unpacked privately and verified before it is published. Trust it as its
+author: its programs are run.
 """
 
 import contextlib
@@ -63,12 +60,9 @@ Accept = Callable[[BundleManifest, Callable[[Digest], bytes]], None]
 
 
 class Packing(Record):
-    """The content of a new bundle.
-
-    What ``records`` and the case list name by digest is packed with them: a case's artifact with its
-    files, its golden result with its arrays or tree. ``blobs`` and ``trees`` are packed in addition.
-    ``requires`` states what cannot be read from the packed files (driver, Python, further CPU
-    features); the rest is added, unless ``is_complete``.
+    """The content of a new bundle. What ``records`` and cases name by digest is packed with them,
+    ``blobs`` and ``trees`` in addition. ``requires`` states what files do not show; the rest is
+    added unless ``is_complete``.
     """
 
     kind: Kind = "selection"
@@ -94,10 +88,8 @@ class Bundle:
 def write_bundle(
     packing: Packing, objects: ObjectStore, output: Path, cases: bytes = b""
 ) -> BundleManifest:
-    """Pack parts of a store into the file ``output``, which appears when it is complete.
-
-    Raises UsageError if a record is missing, DamagedError if content is missing or
-    damaged, BundleError if ``output`` cannot be written.
+    """Pack parts of a store into ``output``, which appears when complete. Raises UsageError for a
+    missing record, DamagedError for content, BundleError if it cannot be written.
     """
     data, named = _follow(packing.records, [cases], objects)
     trees = Trees(objects)
@@ -158,10 +150,8 @@ def _read_pieces(path: Path) -> Iterator[bytes]:
 def _follow(
     records: Iterable[Reference], texts: Iterable[bytes], objects: ObjectStore
 ) -> tuple[dict[Reference, bytes], set[Digest]]:
-    """The records, those that they and the texts name by their keys, and so on; and all digests in them.
-
-    Text that looks like a digest and is neither a blob, a tree nor the key of a record is ignored.
-    Raises UsageError if one of ``records`` is missing.
+    """The records, those that they and the texts name by key, and so on; and all digests in them. Text that
+    looks like one and names nothing is ignored. Raises UsageError if one of ``records`` is missing.
     """
     found = {reference: _read_record(objects, reference) for reference in records}
     waiting = [*texts, *found.values()]
@@ -195,9 +185,8 @@ class _Manifest(Record):
 
 
 class _Details(Record):
-    """The part of a target's own manifest that states what runs its code.
-
-    ``features`` are those of a CPU; ``cuda`` is the release of CUDA that compiled it, if one did.
+    """The part of a target's manifest that states what runs its code: CPU ``features``, the release
+    of ``cuda`` that compiled it.
     """
 
     features: tuple[str, ...] = ()
@@ -254,10 +243,8 @@ def read_manifest(path: Path) -> BundleManifest:
 def check_bundle(
     path: Path, expected: Expected = _ANYTHING, host: Host | None = None
 ) -> BundleManifest:
-    """Check, without unpacking it, that a bundle is whole, is the requested one, and fits this host.
-
-    Raises IncompatibleError with one line for each requirement that is not met, or BundleError.
-    ``host`` None is this one.
+    """Check, unopened, that a bundle is whole, the requested one, and fits ``host`` (None: this
+    one). Raises IncompatibleError with a line per unmet requirement, or BundleError.
     """
     with _opened(path) as file:
         reader = BundleReader(file, path.name)
@@ -274,12 +261,9 @@ def open_bundle(
     host: Host | None = None,
     accept: Accept | None = None,
 ) -> Bundle:
-    """Check a bundle, verify all of it and put its blobs, trees and records into a store.
-
-    With ``expected`` None it need not fit this host: to look only at its content. A record
-    that the store already has stays unchanged while everything that it names exists. ``accept`` is
-    called before anything is published; an exception from it refuses the bundle. Raises
-    IncompatibleError, BundleError or HomeError; then nothing was published.
+    """Verify a bundle and put its content into a store; with ``expected`` None it need not fit this
+    host. Complete records stay unchanged. An exception of ``accept`` refuses it before anything is
+    published, as do IncompatibleError, BundleError and HomeError.
     """
     with _opened(path) as file:
         reader = BundleReader(file, path.name)

@@ -50,11 +50,9 @@ _CLOCK = Clock()
 
 
 class Holding(Record):
-    """Something that is removed as a whole. Times are seconds since the epoch, of the file system.
-
-    ``marker`` is the file whose time is that of the last use; it is removed first. ``folder`` is a
-    directory that is removed with it, None for none; processes that work in it lock ``lock``. ``used_at`` may be later than the marker's own time:
-    objects that a record names are as recent as the record.
+    """Something that is removed as a whole; times are the file system's, in seconds since the
+    epoch. ``marker``, removed first, has the last use; ``folder`` goes with it, locked by ``lock``
+    while in use. ``used_at`` may be later: objects are as recent as their record.
     """
 
     what: str
@@ -81,10 +79,8 @@ class Freed(Record):
 
 
 class Collection(Record):
-    """The result of a collection, or of a dry run. Sizes are bytes on disk.
-
-    ``in_use`` is what it would also have removed, but a pin protected it or it was used
-    meanwhile. ``pinned_since`` is the start of the oldest active run, 0 for none.
+    """A collection, or a dry run; sizes are bytes on disk. ``in_use``: kept for a pin or a use
+    meanwhile. ``pinned_since``: the start of the oldest active run, 0 for none.
     """
 
     freed: tuple[Freed, ...]
@@ -108,11 +104,9 @@ def collect(
     clock: Clock = _CLOCK,
     is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
-    """Remove from a data directory what exceeds ``keep``, the least recently used first.
-
-    Safe beside any number of runs. Trials are never removed; a run's stream of events is, once it is older
-    than ``keep.days`` and ``is_recorded`` returns that all its trials are recorded. Raises UsageError if there is nothing to collect
-    from or another collection is running, HomeError if the home cannot be written.
+    """Remove from a data directory what exceeds ``keep``, least recently used first; safe beside
+    runs. Trials stay; event streams go after ``keep.days`` if ``is_recorded``. Raises UsageError if
+    there is no store or another collection, HomeError if not writable.
     """
     root = home / "objects"
     if not root.is_dir():
@@ -149,10 +143,8 @@ def collect(
 
 
 def choose(holdings: Iterable[Holding], keep: Keep, now_s: float) -> list[Holding]:
-    """The holdings to remove, in the order of removal. Pure.
-
-    Leftovers always go, then what was not used for long, then, until the rest fits, the
-    least recently used: records before what they name.
+    """The holdings to remove, in order: leftovers, long unused, then least recently used until the
+    rest fits, records first. Pure.
     """
     ordered = sorted(
         holdings, key=lambda one: (one.what != LEFTOVERS, one.used_at, -len(one.marker.parts))
@@ -310,7 +302,7 @@ def _survey_caches(caches: Path) -> Iterator[Holding]:
 
 
 def _survey_sides(place: Path) -> Iterator[Holding]:
-    """Folders in which versions are compared. A killed process was removing the hidden ones, or making the ``tmp-`` ones."""
+    """Folders in which versions are compared; hidden and ``tmp-`` ones are of killed processes."""
     for path in _entries(place):
         yield _whole(LEFTOVERS if path.name.startswith((".", "tmp-")) else SIDES, path)
 
@@ -357,7 +349,6 @@ def _holding(what: str, path: Path, status: os.stat_result, used_at: float = 0.0
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every file below a folder."""
     for top in _entries(folder):
         for path, status in _walk(top):
             if not stat.S_ISDIR(status.st_mode):

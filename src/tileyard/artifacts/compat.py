@@ -42,10 +42,8 @@ FIRST_DRIVERS = {12: 525, 13: 580}
 
 
 class _Facts(Record):
-    """Properties of a host. Empty if it has none, or if that is not stated.
-
-    ``cpu_features`` are the kernel's names. ``glibc``, ``glibcxx`` and ``cxxabi`` are the highest symbol
-    versions. ``python`` is a tag such as ``cp311``, ``libraries`` are sonames.
+    """A host's properties, empty if unknown: ``cpu_features`` as the kernel names them, highest symbol
+    versions ``glibc``, ``glibcxx``, ``cxxabi``, a tag ``python`` as ``cp311``, sonames ``libraries``.
     """
 
     machine: str = ""
@@ -59,11 +57,9 @@ class _Facts(Record):
 
 
 class Requirements(_Facts):
-    """What a host must have. Empty fields require nothing.
-
-    ``cpu_level`` is one of ``CPU_LEVELS``. ``libraries`` are those that are not in the bundle. ``driver``
-    is a range such as ``>=535,<600``. ``prerequisites`` are declared by its maker. ``has_cxx``: the bundle brings a C++ runtime for hosts
-    whose own is older or missing.
+    """What a host must have; empty fields require nothing. ``cpu_level`` is of ``CPU_LEVELS``,
+    ``libraries`` are not in the bundle, ``driver`` is a range as ``>=535,<600``, ``prerequisites``
+    are declared. ``has_cxx``: a C++ runtime is included.
     """
 
     cpu_level: str = ""
@@ -72,10 +68,7 @@ class Requirements(_Facts):
 
 
 class Host(_Facts):
-    """The properties of a host.
-
-    ``libraries`` are those of the requested ones that the dynamic loader would find.
-    """
+    """The properties of a host; ``libraries`` are the requested ones that its dynamic loader would find."""
 
 
 def unmet(requirement: str, needed: str, found: str) -> str:
@@ -91,10 +84,7 @@ def require_fit(what: str, refusals: Iterable[str]) -> None:
 
 
 def sum_needs(needs: Iterable[Needs], packed: Iterable[str]) -> Requirements:
-    """The joint needs of ELF files; ``packed`` are the sonames that they bring along.
-
-    Libraries of the glibc family are stated by glibc's version and not by name.
-    """
+    """The joint needs of ELF files, but for ``packed`` sonames; of the glibc family only the version."""
     files = tuple(needs)
     names = [f"{family}_{version}" for one in files for family, version in one.versions.items()]
     versions = highest_versions(names)
@@ -164,10 +154,7 @@ def find_refusals(needed: Requirements, host: Host) -> Iterator[str]:
 def read_host(
     libraries: Iterable[str] = (), driver: str = "", finder: LibraryFinder | None = None
 ) -> Host:
-    """The properties of this host, and which of ``libraries`` it has. ``driver`` overrides the driver's version.
-
-    Libraries are searched as for programs started by this process.
-    """
+    """This host's properties, and which of ``libraries`` its programs find. ``driver``: another version."""
     machine = platform.machine()
     finder = finder or LibraryFinder(variable_folders(os.environ))
     cxx = finder.find_for("libstdc++.so.6", machine)

@@ -16,21 +16,19 @@ from tileyard.base.errors import HomeError, UsageError, is_of_host
 _FICLONE = 0x40049409
 """The ioctl that lets two files share their blocks until one of them is written."""
 _HERE, _EXCHANGE = -100, 2
-"""For renameat2: paths are relative to the working directory (AT_FDCWD); both names stay (RENAME_EXCHANGE)."""
+"""For renameat2: paths are relative to the working directory (AT_FDCWD); both stay (RENAME_EXCHANGE)."""
 _CHUNK = 1 << 20
 
 
 def unreadable(path: Path | str, error: OSError, what: str = "") -> HomeError | UsageError:
-    """The error for something that cannot be read: HomeError for the host's disk, UsageError for the thing itself."""
+    """The error for what cannot be read: HomeError for the host's disk, UsageError for the thing itself."""
     kind = HomeError if is_of_host(error) else UsageError
     return kind(f"{what}cannot read {str(path)!r}: {error.strerror}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> None:
-    """Make ``target``, which must not exist, a separate file with the content of ``source``.
-
-    Blocks are shared if the file system can (both files stay independent); never a hard link.
-    Raises what ``open_plain`` raises for ``source``, else OSError.
+    """Make ``target``, new, an independent copy of ``source``, sharing blocks if possible. Raises
+    as ``open_plain`` for ``source``, else OSError.
     """
     with os.fdopen(open_plain(source), "rb") as read:
         # Writable for its owner first: the requested mode may forbid the next steps.
@@ -61,10 +59,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def open_plain(path: Path) -> int:
-    """A descriptor to read a plain file; links, devices and pipes are refused.
-
-    Raises UsageError if there is none, or it cannot be read; HomeError if the host cannot read.
-    """
+    """A descriptor to read a plain file. Raises UsageError for it, HomeError if the host is at fault."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -95,10 +90,7 @@ def scratch_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with its content, including read-only folders. Raises OSError.
-
-    Inner folders are moved up before they are read, so that no path is too long, even in deep folders.
-    """
+    """Remove a folder with its content, read-only or of any depth. Raises OSError."""
     token, count, waiting = secrets.token_hex(8), 0, [folder]
     while waiting:
         here = waiting.pop()

@@ -1,8 +1,4 @@
-"""Reads quickly what a program or library asks of the dynamic loader: each run looks at whole toolchains.
-
-For 64-bit little-endian files, as on all hosts that run Tileyard. Symbol versions are left to
-``libraries``.
-"""
+"""Reads quickly what a 64-bit little-endian program asks of the dynamic loader, but for symbol versions."""
 
 import mmap
 import os
@@ -25,7 +21,7 @@ _END, _NEEDED, _STRINGS, _SYMBOLS, _RPATH, _RUNPATH = 0, 1, 5, 6, 15, 29
 
 
 class Links(Record):
-    """Libraries that a file asks for, and the names that it takes from them; None for a file that is not dynamically linked."""
+    """Libraries that a file asks for, and names that it takes; None if it is not dynamically linked."""
 
     needs: Needs
     imports: frozenset[str] | None = None

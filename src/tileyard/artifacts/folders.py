@@ -61,7 +61,7 @@ class Listing(Record):
         return sorted(self.entries.items(), key=lambda item: isinstance(item[1], TreeLink))
 
     def narrowed(self, part: str) -> "Listing":
-        """The entries at a path or below it; its names are patterns, as in a shell. An empty path selects all."""
+        """The entries at or below a path, whose names are patterns as in a shell; empty: all."""
         names = part.split("/") if part else []
 
         def fits(path: str) -> bool:
@@ -195,7 +195,7 @@ def read_listing(folder: Path) -> Listing:
 
 
 def check_folder(folder: Path) -> int:
-    """The size in bytes of all files of a folder. Raises UsageError, in one line, for what a tree cannot contain."""
+    """The bytes of all files of a folder. Raises UsageError, in one line, for what a tree cannot contain."""
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is not a directory")
     entries: dict[str, Entry] = {}
@@ -220,8 +220,8 @@ def add_size(size: int, path: str, status: os.stat_result) -> int:
 
 
 def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Everything in a folder, parents first, by path. Raises UsageError for what is unreadable
-    or neither file, directory nor link.
+    """Everything in a folder, parents first, by path. Raises UsageError for what is unreadable or
+    no file, directory or link.
     """
     try:
         with os.scandir(folder / below) as found:
@@ -289,9 +289,7 @@ def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
 
 
 def is_unchanged(folder: Path, stamps: Mapping[str, Stamp]) -> bool:
-    """Whether a folder has the stamps that ``compare`` once returned: those of its directories change
-    with every added or removed entry. Raises FileNotFoundError if the folder is gone.
-    """
+    """Whether a folder still has ``compare``'s stamps, of directories too. Raises FileNotFoundError."""
     root = str(folder.absolute())
     try:
         return all(_stamp(os.lstat(f"{root}/{path}")) == stamp for path, stamp in stamps.items())
@@ -320,7 +318,7 @@ def digest_file(path: Path) -> Digest:
 
 
 def freeze(folder: Path, most: int) -> None:
-    """Remove the right to write, so that nobody changes a tree by accident, and the rights that ``most`` lacks."""
+    """Remove the right to write, lest anybody change a tree by accident, and rights that ``most`` lacks."""
     for path, status in list(walk(folder)):
         if stat.S_ISREG(status.st_mode):
             mode = PROGRAM_MODE if status.st_mode & stat.S_IXUSR else FILE_MODE

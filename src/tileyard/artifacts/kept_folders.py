@@ -1,7 +1,5 @@
-"""Keeps folders by a key at the place where they were made: their content may name the place, so they are not moved into the store.
-
-One process makes a folder, and any number use it; each locks it for as long as it lives. A folder counts as made
-once its listing exists, and only while its content matches the listing.
+"""Keeps folders by a key where they were made, as their content may name the place. One process
+makes a folder, any use it, all lock it; it counts once its listing exists, while that matches.
 """
 
 import fcntl
@@ -31,9 +29,8 @@ LOCK, LISTING = "lock", "listing"
 
 
 class KeptFolder:
-    """One such folder, locked until it is closed or this process ends. ``content`` is the kept folder; ``is_made``: it is complete.
-
-    If it is not, only this process may make it, and then calls ``publish``.
+    """A kept folder, locked until closed or this process ends. Unless ``is_made``, only this
+    process may make its ``content``, and then calls ``publish``.
     """
 
     def __init__(self, home: Path, path: Path, lock: int) -> None:

@@ -1,6 +1,4 @@
-"""Reads what ELF programs and libraries need of a host, where the dynamic loader would find it, and which
-libraries every host has by itself. Nothing is loaded or run.
-"""
+"""Reads what ELF files need of a host, where the loader finds it, what every host has. Loads nothing."""
 
 import os
 import platform
@@ -79,11 +77,9 @@ CXX_RUNTIME = re.compile(r"(libstdc\+\+|libgcc_s)\.so(\..*)?")
 
 
 class Needs(Record):
-    """The needs that one ELF file states. ``versions`` has the highest of each of GLIBC, GLIBCXX and CXXABI.
-
-    ``libraries`` are the sonames that it asks the dynamic loader for. ``is_rpath``:
-    ``search`` is in DT_RPATH, which is searched before LD_LIBRARY_PATH. ``cpu_level`` is its linker's
-    mark, which few linkers set; empty for none.
+    """The needs that one ELF file states: the highest ``versions`` of GLIBC, GLIBCXX and CXXABI,
+    ``libraries`` by soname. ``is_rpath``: ``search`` precedes LD_LIBRARY_PATH. ``cpu_level``: its
+    linker's mark, if any.
     """
 
     machine: str
@@ -137,9 +133,8 @@ def is_base(soname: str) -> bool:
 
 
 class LibraryFinder:
-    """Looks for libraries in the loader's order: RPATH, LD_LIBRARY_PATH, RUNPATH, cache, defaults.
-
-    Only libraries for the right machine count. ``variable`` are the folders of LD_LIBRARY_PATH.
+    """Finds libraries of the right machine in the loader's order: RPATH, LD_LIBRARY_PATH
+    (``variable``), RUNPATH, cache, defaults.
     """
 
     def __init__(

@@ -16,23 +16,13 @@ TREE_FILE = "tree.json"
 
 
 class Build(Record):
-    """How one kernel was built for a target, passed from worker to engine, result and reports.
-
-    ``outcome`` is ``passed``, or how the build failed.
-
-    A target fills in what it knows. ``files`` are the artifact's files, in the directory given to the
-    target; a name with a slash at its end is a directory that is kept as a whole. ``details`` is the
-    target's own part of the manifest as JSON text, ``binary`` identifies the device source with its
-    compiler and flags, and ``printed`` is the compiler's output. ``diagnostic`` is why a build
-    failed, or a warning for people although it passed. It is ``too_large`` if it was refused because no
-    device of the target has room for it.
-
-    The compile worker adds ``case``, the build key ``build``, the kernel's share ``build_s`` of the
-    seconds spent, and ``message``: the diagnostic in one line.
-
-    The engine moves the output to ``log``, a path below the data directory, and sets ``reused``
-    if there was nothing to build. A case that ended before its build has its outcome and message here.
-    The result of a run adds the ``config``.
+    """How one kernel was built for a target: ``passed``, or how the build failed.
+    The target fills in the artifact's ``files`` (with a slash at the end: whole directories), ``details`` as
+    JSON text, ``binary`` (device source, compiler and flags), the compiler's ``printed`` output, and a
+    ``diagnostic``: the failure or a warning. ``too_large``: no device has room for it. The worker adds
+    ``case``, the key ``build``, the kernel's share ``build_s`` of the seconds, and ``message`` in one line.
+    The engine moves output to ``log``, below the data directory; ``reused``: nothing was built. A case that
+    ended earlier has its outcome here; results add ``config``.
     """
 
     outcome: Outcome
@@ -52,10 +42,8 @@ class Build(Record):
 
 
 class Manifest(Record):
-    """An artifact's files by name, each with its digest, and their origin.
-
-    ``binary`` identifies device source, compiler and flags; ``details`` is the target's own part
-    as JSON text (its ABI, resources, requirements).
+    """An artifact's files with digests, and their origin. ``binary`` identifies device source, compiler and
+    flags; ``details`` is the target's part as JSON text (ABI, resources, requirements).
     """
 
     kernel: str
@@ -103,7 +91,7 @@ def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
 
 
 def find_build(build: BuildKey, objects: ObjectStore) -> Build | None:
-    """How the artifact with this build key was built, as far as its manifest states it; None as in ``find_artifact``."""
+    """How the artifact with this key was built, as its manifest states it; None as in ``find_artifact``."""
     artifact = find_artifact(build, objects)
     if artifact is None:
         return None

@@ -1,11 +1,6 @@
 """Stores content-addressed blobs and small keyed records in one directory, safe between processes.
-
-A blob's name is its digest, and it is verified when read: damage by a crash, a full disk or a
-person is noticed, and the blob is moved aside and made again. Nothing stored here is ever unpickled.
-
-Blobs are synced before they are published and records are not: a record that survived a power cut
-may name a blob, so the blob must have survived too, while a record that was lost or torn reads as
-absent and costs one rebuild.
+Blobs are verified when read, and moved aside if damaged; nothing is unpickled. They are synced and
+records are not: one that survived a power cut may name a blob, and a lost one costs one rebuild.
 """
 
 import contextlib
@@ -37,11 +32,9 @@ _Stamp = tuple[int, int, int]
 
 
 class ObjectStore:
-    """Blobs and records below ``root``, which is created by the first write.
-
-    ``<root>/<2 hex>/<digest>`` is a blob, read-only; ``<root>/records/<kind>/<2 characters>/<key>``
-    a record. Every use is noted for the collection of garbage (``pins``). Any number of threads and processes may
-    use one root at the same time. ``clock`` decides which abandoned temporary files are old enough to be removed.
+    """Blobs and records below ``root``, made by the first write: ``<2 hex>/<digest>`` (read-only)
+    and ``records/<kind>/<2 characters>/<key>``. Uses are noted for ``pins``. For any threads and
+    processes. ``clock`` tells old temporary files.
     """
 
     def __init__(self, root: Path, clock: Clock = _CLOCK) -> None:
@@ -81,10 +74,7 @@ class ObjectStore:
         return digest
 
     def adopt(self, path: Path, digest: Digest) -> None:
-        """Store a file by moving it. It must have this digest, and be on the store's file system.
-
-        Raises HomeError.
-        """
+        """Store a file of this digest, on the store's file system, by moving it. Raises HomeError."""
         if self._is_sound(digest):
             path.unlink()
             return
@@ -104,10 +94,7 @@ class ObjectStore:
         return data
 
     def path(self, digest: Digest) -> Path:
-        """The path of a blob, verified once per process unless the file has changed since.
-
-        Raises DamagedError if it is missing or damaged.
-        """
+        """A blob's path, verified once per process while unchanged. Raises DamagedError."""
         path = self._blob(digest)
         with self._open(digest) as file:
             is_known = self._verified.get(digest) == _stamp(os.fstat(file.fileno()))
@@ -272,7 +259,7 @@ def _record_checksum(kind: str, key: str, data: bytes) -> bytes:
 
 
 def _require(form: re.Pattern[str], name: str) -> None:
-    """Refuse names that could lead elsewhere: they become parts of paths, and may come from a foreign manifest."""
+    """Refuse names that could lead elsewhere: they become parts of paths, maybe from a foreign manifest."""
     if not form.fullmatch(name):
         raise DamagedError(f"{name!r} cannot be the name of a stored object")
 

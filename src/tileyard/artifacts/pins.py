@@ -1,12 +1,7 @@
 """Protects what is in use in an object store from the collection of garbage.
-
-Every use of a blob or record is noted in its modification time (never the access time, which mounts
-may not keep): at most once a day, but again after each collection has begun. A collection removes
-nothing that was used after it began. A run holds a pin, a file locked by the kernel for as long as its
-process lives; while one is held, nothing is removed that was used since the day before it was taken.
-
-``gate`` orders the two sides: noting a use or taking a pin shares it, removing
-holds it exclusively, so an object is either noted first and kept, or removed first and missed.
+Uses are noted in modification times, at most once a day and again after each collection began,
+which spares what was used since. A run's pin, a locked file, spares what was used since the day
+before. ``gate`` is shared by uses and pins, and exclusive for removing.
 """
 
 import contextlib
@@ -27,10 +22,8 @@ GATE, PINS = "gc.lock", "pins"
 
 @contextlib.contextmanager
 def hold(root: Path) -> Iterator[None]:
-    """Keep everything that is used in the block from being collected, however its process ends.
-
-    ``root`` is the object store's. The workers of a run need no pin of their own. Raises HomeError
-    if the store cannot be written.
+    """Keep what is used in the block from being collected, however its process ends; workers need
+    no pin. Raises HomeError if the store ``root`` cannot be written.
     """
     with writing_to(root), gate(root, fcntl.LOCK_SH):
         folder = root / PINS
@@ -46,9 +39,8 @@ def hold(root: Path) -> Iterator[None]:
 
 
 def find_oldest_pin(root: Path) -> float | None:
-    """When the oldest pin that is held was taken; None for none. Pins of dead processes are removed.
-
-    Call this with the gate closed. Raises OSError.
+    """When the oldest held pin was taken, or None; removes dead ones. With the gate closed. Raises
+    OSError.
     """
     taken = []
     for path in (root / PINS).glob("*"):
@@ -77,10 +69,7 @@ def gate(root: Path, how: int) -> Iterator[None]:
 
 
 def note_use(root: Path, path: Path, status: os.stat_result, now_s: float) -> bool:
-    """Note that an object is used now, if that is due; False if it has been removed meanwhile.
-
-    ``status`` is the object's. In another user's store that cannot be written, the old time stays.
-    """
+    """Note, if due and writable, that an object with ``status`` is used now; False if it was removed."""
     if status.st_mtime >= max(now_s - THROTTLE_S, collection_began(root)):
         return True
     try:
@@ -112,7 +101,7 @@ def locked_cache(folder: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int, how: int) -> bool:
-    """Lock a file without waiting: ``LOCK_SH`` or ``LOCK_EX``; False if another process holds it. Raises OSError."""
+    """Lock a file at once (``LOCK_SH`` or ``LOCK_EX``); False if another process holds it. Raises OSError."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:

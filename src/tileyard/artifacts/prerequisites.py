@@ -22,7 +22,7 @@ Ask = Callable[[tuple[str, ...]], tuple[str, str]]
 
 
 class VersionNeed(Record):
-    """A version that a command prints: the first group of ``pattern``, which must be in ``range`` unless that is empty."""
+    """A version that a command prints: the first group of ``pattern``, in ``range`` unless that is empty."""
 
     argv: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     pattern: Text = VERSION

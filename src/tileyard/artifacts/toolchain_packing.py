@@ -34,12 +34,9 @@ _TAG = re.compile(r"\.(cpython|pypy)-?(\d+)[^.]*\.so$")
 
 
 class ToolchainSource(Record):
-    """The source of a toolchain: a folder and the commit that it was built from.
-
-    ``prefixes`` are further places that its files may name as their own. ``programs`` and ``python``
-    are its directories for PATH and PYTHONPATH, in addition to those that are found. ``search`` is the
-    LD_LIBRARY_PATH with which it works. ``cpu_level``, ``driver`` and ``prerequisites`` are needs that
-    cannot be read from its files.
+    """A toolchain's folder and commit. Files may also name ``prefixes`` as their place;
+    ``programs`` and ``python`` add to PATH and PYTHONPATH, ``search`` is its LD_LIBRARY_PATH.
+    ``cpu_level``, ``driver`` and ``prerequisites``: needs that files do not show.
     """
 
     folder: Path
@@ -54,10 +51,7 @@ class ToolchainSource(Record):
 
 
 def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
-    """Pack a built folder with the shared libraries that it needs into the bundle ``output``.
-
-    Raises UsageError if the folder is empty or contains what a tree cannot contain.
-    """
+    """Pack a built folder with the libraries it needs into ``output``. Raises UsageError for a bad folder."""
     folder = source.folder.resolve()
     if not folder.is_dir() or not any(folder.iterdir()):
         raise UsageError(f"{str(source.folder)!r} is not a directory with something in it")
@@ -86,12 +80,9 @@ def pack_toolchain(source: ToolchainSource, output: Path) -> BundleManifest:
 
 @dataclass(kw_only=True)
 class Gathered:
-    """The libraries that were found, by soname.
-
-    ``libraries`` are outside the folder, ``cxx`` are those of the C++ runtime. ``folders`` are the
-    directories of the folder whose libraries are not found by their users' own relative search
-    path. ``base`` are driver libraries that this host has, ``missing`` those that were not found.
-    ``needs`` are those of all files that run on this kind of machine.
+    """The libraries found, by soname: outside the folder, and ``cxx`` of the C++ runtime.
+    ``folders``: those whose libraries their users' search path lacks; ``base``: driver libraries of
+    this host; ``missing``: not found. ``needs`` are of all files for this machine.
     """
 
     libraries: dict[str, Path] = field(default_factory=dict)
@@ -103,10 +94,7 @@ class Gathered:
 
 
 def gather(folder: Path, machine: str, finder: LibraryFinder) -> Gathered:
-    """Follow the requests of every program and library of a folder to the dynamic loader.
-
-    Files for other machines (device code, a cross compiler's libraries) are left alone.
-    """
+    """Follow what a folder's files ask of the dynamic loader, but those for other machines."""
     found = Gathered()
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     libraries = sorted(folder.rglob("*.so*"), reverse=True)

@@ -1,13 +1,7 @@
 """Opens built toolchains from bundles: packed with the libraries they need, used at any other place.
-
-Libraries that a base system lacks come along in ``lib``: every shared library that is needed and belongs
-neither to the glibc family nor to a device's driver. The C++ runtime is separate, in ``cxx``, for hosts
-whose own is older. No binary is changed: the loader finds the libraries by LD_LIBRARY_PATH, which
-the opened toolchain states together with PATH and PYTHONPATH.
-
-A built folder knows where it was installed: shebangs, CMake and pkg-config files, wrapper scripts. In text the
-old place becomes ``PLACEHOLDER``, so that a folder built at two places is one content; the new place then
-replaces the placeholder. Binaries are never changed, only listed.
+``lib`` has needed libraries but glibc's and drivers', ``cxx`` the C++ runtime for older hosts. They are found
+by LD_LIBRARY_PATH, stated with PATH and PYTHONPATH. Text files name their place as ``PLACEHOLDER``, replaced
+by the new place: one content for all. Binaries that name theirs are listed, never changed.
 """
 
 import contextlib
@@ -50,11 +44,9 @@ _EVERYWHERE = frozenset({"/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/sh", 
 
 
 class Layout(Record):
-    """A toolchain's own part of the manifest. Directories are relative to the tree.
-
-    ``relocated`` are text files that name their own place, ``stale`` binaries that name the
-    place where they were built. ``interpreters`` are scripts whose program is not packed. ``missing``
-    are libraries that were missing already when it was packed.
+    """A toolchain's part of the manifest, directories relative to the tree. ``relocated``: texts
+    that name their place; ``stale``: binaries that do; ``interpreters``: scripts whose program is
+    not packed; ``missing``: libraries missing when packed.
     """
 
     programs: tuple[str, ...]
@@ -67,10 +59,7 @@ class Layout(Record):
 
 
 class Toolchain(Record):
-    """A toolchain that is ready for use. ``folder`` is the built folder, read-only.
-
-    ``paths`` are put in front of the variables with these names, ``variables`` are set.
-    """
+    """A toolchain ready for use in the read-only ``folder``; ``paths`` precede variables, others are set."""
 
     folder: Path
     tree: Digest
@@ -89,10 +78,8 @@ class Toolchain(Record):
 
 
 def open_toolchain(path: Path, commit: str, home: Path) -> Toolchain:
-    """Unpack a toolchain's bundle into the home's store, unless it is already there, and relocate it.
-
-    Nothing in it is run. ``commit`` is the one that it must have been built from, empty for any.
-    Raises IncompatibleError, BundleError, DamagedError or HomeError.
+    """Unpack a toolchain's bundle into the home's store, if needed, and relocate it; run nothing. ``commit``
+    is required, empty for any. Raises IncompatibleError, BundleError, DamagedError or HomeError.
     """
     objects = ObjectStore(home / "objects")
     expected = Expected(kind="toolchain", commit=commit)
@@ -162,10 +149,7 @@ def _is_older(here: Host, needed: Requirements) -> bool:
 
 
 def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
-    """A tree whose texts name the place where it is: a link, whose name follows from the bundle.
-
-    They cannot name the tree itself, whose own name follows from their content.
-    """
+    """A tree whose texts name the place where it is: a link, named after the bundle."""
     place = home / "toolchains" / tree
     with writing_to(place.parent):
         make_folder(place.parent)
@@ -188,11 +172,9 @@ def _relocate(trees: Trees, tree: Digest, layout: Layout, home: Path) -> Path:
 
 
 def stage(folder: Path, target: Path, prefixes: Sequence[str]) -> Layout:
-    """Copy a folder into ``target``, which is empty, with ``prefixes`` replaced in text files; return
-    its layout.
-
-    Links to absolute places within the folder become relative. Compiled Python is left out: it is
-    bound to times. Raises UsageError for what cannot be read or kept in a tree, OSError.
+    """Copy a folder into the empty ``target``, with ``prefixes`` replaced in texts, absolute links
+    within made relative, and no compiled Python; return its layout. Raises UsageError for what
+    cannot be read or kept, OSError.
     """
     # The longest first, and nothing that only begins like one.
     old = sorted(map(os.fsencode, prefixes), key=len, reverse=True)

@@ -1,9 +1,7 @@
 """Stores whole directories by their content, read-only, beside the blobs of an object store.
-
-A tree's name is the digest of its listing, which is a blob. Its files exist once, in a directory
-below ``<root>/trees``, published by one rename; a process that writes takes a copy. They are not
-synced: a directory is compared with its listing before it is handed out, so damage by a power
-cut is noticed like any other, and the directory is moved aside and made again.
+A tree, below ``<root>/trees``, is named by the digest of its listing, a blob. It is published by
+one rename, not synced, and compared with its listing before it is handed out; a damaged one is
+moved aside and made again. Who writes takes a copy.
 """
 
 import contextlib
@@ -63,11 +61,8 @@ class Trees:
         self._verified: dict[tuple[Digest, str], dict[str, Stamp]] = {}
 
     def put(self, folder: Path) -> Digest:
-        """Publish a copy of what is in a folder: files, empty directories, links that stay inside.
-
-        Raises UsageError, in one line, for what a tree cannot contain (a device, pipe or socket, a link
-        that leads out, a name that is not UTF-8, an unreadable file), HomeError if the store cannot be
-        written or has no room for it.
+        """Publish a copy of a folder: files, empty directories, links that stay inside. Raises UsageError, in
+        one line, for anything else or an unreadable file, HomeError if the store cannot be written.
         """
         size = check_folder(folder)
         with self._writing():
@@ -102,11 +97,9 @@ class Trees:
         return digest
 
     def path(self, digest: Digest, part: str = "") -> Path:
-        """The path of the directory. It is compared with its listing once per process, contents too, and
-        again whenever the time, size or mode of anything in it has changed; with a ``part`` (see ``Listing.narrowed``) only that.
-
-        Raises DamagedError if it is missing or differs from its listing. If the damage is within a part, the directory stays in place
-        for the users of its other parts, until it is made again.
+        """The directory's path, or only ``part``'s, compared with its listing once per process and
+        after any change of time, size or mode. Raises DamagedError if missing or different; a
+        damaged part leaves it in place.
         """
         self.listing(digest)
         folder = self._folder(digest)
@@ -142,9 +135,8 @@ class Trees:
         return True
 
     def link(self, digest: Digest, into: Path, part: str = "") -> None:
-        """Link the tree's files, in new folders, into a folder that contains none of them yet.
-
-        Nothing is copied, and writing through a link damages the tree. Raises as ``copy`` does.
+        """Link the tree's files, in new folders, into a folder that has none of them. Do not write
+        through a link: it damages the tree. Raises as ``copy``.
         """
         source = self.path(digest, part)
         listing = self._part(digest, part)
@@ -156,11 +148,8 @@ class Trees:
                     (into / path).symlink_to((source / path).absolute())
 
     def copy(self, digest: Digest, into: Path, part: str = "") -> None:
-        """Put a writable copy of the tree's content into a folder that contains none of its files yet.
-
-        Existing directories are kept. Blocks are shared if the file system can. Raises
-        UsageError if there is no file in ``part``, DamagedError, or HomeError if ``into`` cannot be written or has one of
-        the files.
+        """Put a writable copy of the tree into a folder without its files; directories may exist. Raises
+        UsageError if ``part`` has no file, DamagedError, HomeError if ``into`` cannot be written or has one.
         """
         source = self.path(digest, part)
         listing = self._part(digest, part)
@@ -214,7 +203,7 @@ class Trees:
         return digest
 
     def _verify(self, digest: Digest, part: str = "") -> None:
-        """Compare a tree, or a part of it, with its listing. Raises OSError, and UsageError for a difference."""
+        """Compare a tree, or a part, with its listing. Raises OSError, and UsageError for a difference."""
         folder, listing = self._folder(digest), self.listing(digest).narrowed(part)
         stamps = (compare_part if part else compare)(folder, listing)
         compare_contents(folder, listing)
@@ -262,7 +251,7 @@ class Trees:
             self._objects.path(digest).unlink(missing_ok=True)
 
     def _reject(self, digest: Digest, part: str, reason: str) -> DamagedError:
-        """Have a damaged tree made again. Unless only a part is damaged, it is moved aside at once to make room for the new one."""
+        """Have a damaged tree made again; it is moved aside at once unless only a part is damaged."""
         said = f"tree {digest} in {self._objects.root} is not what its name promises: {reason}"
         if part:
             self._forget(digest)
@@ -272,7 +261,7 @@ class Trees:
         return DamagedError(said, hint="it was moved aside; run again to rebuild it")
 
     def _set_aside(self, digest: Digest, folder: Path) -> None:
-        """Move a damaged tree aside, for processes that use it. In a store that cannot be written it stays."""
+        """Move a damaged tree aside, for processes that use it; in a store without write access it stays."""
         aside = self._root / "damaged"
         with contextlib.suppress(OSError):
             make_folder(aside)

@@ -28,11 +28,9 @@ class Clock:
 
 
 class Countdown:
-    """A limit that does not run while the process that looks at it is stopped. None is not a limit.
-
-    Look at least every ``NAP_S``: a longer gap between two looks, as after SIGSTOP and SIGCONT, counts
-    as ``NAP_S``. Nor does it run while what it limits waits for a core: ``waited`` gives these seconds since its
-    last call. At least a part of the time, ``COUNTED``, counts in any case.
+    """A limit that stands still while this process is stopped; None is no limit. Look every
+    ``NAP_S``: a longer gap counts as that. It also stands still while what it limits waits for a
+    core, ``waited`` seconds since its last call, but at least ``COUNTED`` of the time counts.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ T = TypeVar("T")
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 """Text that is not empty."""
 DEEPEST = 100
-"""Most levels of lists and tables in a document without a type, because later code walks through it recursively."""
+"""Most levels of lists and tables in an untyped document, through which later code walks recursively."""
 MOST_DOTS = 1000
 """Most dots before the value on a line of TOML."""
 TOO_DEEP = "it is nested too deeply"

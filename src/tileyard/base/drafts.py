@@ -1,4 +1,4 @@
-"""Writes files that appear under their names complete or not at all, also in folders where others may write."""
+"""Writes files that appear under their names complete or not at all, also where others may write."""
 
 import contextlib
 import errno
@@ -10,11 +10,9 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
-    """A new file that replaces ``path`` once the block ends without an error.
-
-    ``room_bytes`` of the disk are reserved for it from the beginning, or less if the disk has less. Its mode follows the umask. Its name
-    cannot be guessed, and a link of that name is not followed. A link at ``path`` is followed to the file to replace, unless it is
-    another user's. Anything but a plain file, such as a pipe, is written to directly. Raises OSError.
+    """A new file that replaces ``path`` if the block ends well, of the umask's mode and with
+    ``room_bytes`` reserved if possible. A link at ``path``, not another user's, is followed; a pipe
+    or the like is written directly. Raises OSError.
     """
     if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
         raise PermissionError(errno.EPERM, "it is a link of another user")

@@ -9,10 +9,8 @@ from typing import ClassVar
 
 @dataclass(eq=False)
 class TileyardError(Exception):
-    """A failure with a stable code, an exit status, a one-line message, and a hint.
-
-    ``message`` says what happened and to what (file, line, key, value, limit); ``hint`` says what
-    to do, or is empty.
+    """A failure with a stable code, an exit status, a one-line message, and a hint. ``message`` says what
+    happened and to what (file, line, key, value, limit); ``hint`` says what to do, or is empty.
     """
 
     message: str
@@ -51,20 +49,15 @@ class NoEffectError(UsageError, code="no_effect"):
 
 @dataclass(eq=False)
 class KernelFileError(TileyardError, code="kernel_file"):
-    """The user's file could not be imported, or has no kernel that the request names.
-
-    ``trace`` is the traceback of its exception, cut to the user's frames, or empty.
-    """
+    """The user's file cannot be imported, or lacks the kernel; ``trace`` has the user's frames, if any."""
 
     trace: str = ""
 
 
 @dataclass(eq=False)
 class UserCodeError(TileyardError, code="user_code", exit_status=1):
-    """The user's code raised an exception. ``message`` is ``file:line: summary``.
-
-    ``file`` and ``line`` are those of the user's innermost frame, empty and 0 if there is none;
-    ``trace`` is the traceback, cut to the user's frames.
+    """The user's code raised an exception. ``message`` is ``file:line: summary`` of the user's
+    innermost frame (empty and 0 without one); ``trace`` is cut to the user's frames.
     """
 
     summary: str = ""
@@ -75,15 +68,13 @@ class UserCodeError(TileyardError, code="user_code", exit_status=1):
 
 @dataclass(eq=False)
 class RejectedError(UserCodeError, code="rejected", exit_status=2):
-    """A kernel's own ``where`` rejects a config for its arguments; ``file`` and ``line`` are those of ``where``."""
+    """A kernel's ``where``, at ``file`` and ``line``, rejects a config for its arguments."""
 
 
 @dataclass(eq=False)
 class UnsupportedError(TileyardError, code="unsupported"):
-    """A kernel uses an operation that is not covered; ``operation`` and the source line identify it.
-
-    ``file`` and ``line`` are those of the user's statement; ``line`` is 0 if it is not known.
-    ``buffer`` is the buffer that the statement uses, to find its line later.
+    """A kernel uses an ``operation`` that is not covered, at ``file`` and ``line`` of the user's
+    statement (0: unknown), with ``buffer`` to find the line later.
     """
 
     operation: str = ""
@@ -94,7 +85,7 @@ class UnsupportedError(TileyardError, code="unsupported"):
 
 @dataclass(eq=False)
 class InvalidProgramError(TileyardError, code="invalid_program"):
-    """A Program breaks a rule of the tile IR; ``statement`` is the pre-order number of the statement at fault."""
+    """A Program breaks a rule of the tile IR; ``statement`` is the pre-order number of the one at fault."""
 
     statement: int = -1
 
@@ -192,7 +183,7 @@ class WireError(TileyardError, code="wire", exit_status=3):
 
 
 HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
-"""Faults of the host's disks and processes: a case in progress ends as ``infra_error``, whatever it was doing."""
+"""Faults of the host's disks and processes: a case in progress ends as ``infra_error``."""
 _HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE})  # fmt: skip
 _OF_PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})  # fmt: skip
 """What is wrong with a path; a file that is missing is not among it: that would be a bug of ours."""
@@ -204,7 +195,7 @@ def is_of_host(error: OSError) -> bool:
 
 
 def blame_host(error: OSError, home: Path) -> HomeError | None:
-    """The HomeError to report for an unforeseen error, if the host or the data directory ``home`` is at fault; otherwise None."""
+    """The HomeError to report if the host or the data directory ``home`` is at fault, else None."""
     names = [
         os.fsdecode(name)
         for name in (error.filename, error.filename2)

@@ -13,13 +13,11 @@ StopReason = Literal["done", "budget", "first_failure", "interrupted"]
 
 
 class RunStarted(Record, tag="run_started"):
-    """The first event of a run. ``cases`` is the expected number of cases, ``flops`` the work of each.
-
-    At most ``undecided`` batches are planned and have not ended, if cases take more than milliseconds.
-    ``expected_s`` is the expected sum of their times, 0 if unknown; ``is_guess``: it does not come from earlier runs.
-    ``steps`` golden and check steps take ``steps_s`` in all beside the devices, on ``lanes``. A case that
-    fails is tried again ``retries`` times. ``spared`` are cases whose failures do not fail the run. ``budget_left_s`` is what is left
-    of the run's budget, None without one.
+    """The first event of a run, with the expected number of ``cases`` and ``flops`` of each. Up to
+    ``undecided`` batches are planned at once, of cases that take more than milliseconds.
+    ``expected_s`` is the sum of their times, 0 if unknown, ``is_guess`` if not of earlier runs;
+    ``steps_s`` that of ``steps`` beside devices, on ``lanes``. Failed cases have ``retries``; those
+    ``spared`` do not fail the run. ``budget_left_s``: None without a budget.
     """
 
     title: str
@@ -83,9 +81,8 @@ class DeviceAsked(_OfDevice, tag="device_asked"):
 
 
 class DeviceAwaited(_OfDevice, tag="device_awaited"):
-    """A requested device is held by someone else: ``holder``, if known.
-
-    ``place`` is our position in its queue, 1 for the next, 0 if unknown.
+    """A requested device is held by someone else: ``holder``, if known. ``place`` is ours in its
+    queue, 1 for the next, 0 if unknown.
     """
 
     place: int = 0
@@ -111,7 +108,7 @@ class CaseStarted(Record, tag="case_started"):
 
 
 class StepEnded(Record, tag="step_ended"):
-    """A golden or check step of a case ended after these seconds on a lane. A step with a known result has no event."""
+    """A case's golden or check step, without a known result, ended after these seconds on a lane."""
 
     case: str
     step: StepKind
@@ -140,7 +137,7 @@ def describe_note(found: Diagnostic) -> str:
 
 
 class PairsCounted(Record, tag="pairs_counted"):
-    """The numbers of decided and undecided pairs of a comparison. ``left_s`` is an estimate, None until something was timed."""
+    """Decided and undecided pairs of a comparison; ``left_s``: estimate, None before anything was timed."""
 
     decided: int
     undecided: int
@@ -186,5 +183,5 @@ def is_final(one: Trial | CasePlanned) -> bool:
 
 
 def is_meeting(one: Trial) -> bool:
-    """Whether it is of a meeting after the finals of several shapes, of a shape's best config and another one."""
+    """Whether it is of a meeting after several shapes' finals, of one's best config and another one."""
     return one.batch.rpartition("/")[2].startswith(MEETING)

@@ -9,11 +9,9 @@ Better = Literal["lower", "higher"]
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """A time of a run step in nanoseconds, or a number that it prints.
-
-    ``cpu_time`` is the CPU time of the step and of the processes that it waited for, ``wall_time`` that from its start to its
-    exit. For ``printed``, the number is the first group of the regular expression ``pattern``, in the last line of standard output
-    that matches it.
+    """A time of a run step in nanoseconds, or a number that it prints. ``cpu_time`` includes the
+    processes it waited for, ``wall_time`` is from start to exit. ``printed``: the first group of
+    ``pattern`` in the last line of standard output that matches.
     """
 
     of: Literal["cpu_time", "wall_time", "printed"]

@@ -64,9 +64,9 @@ class Diagnostic(Record):
 
 
 class Kernel(Record):
-    """One elaborated kernel with one config. Every field is part of its identity.
-
-    ``program`` is the Program's canonical text, empty if there is none, for the reason ``refusal``. ``tir`` is the digest of its TIR without source lines, only if the target needs it. ``pass_options`` and ``flags`` are for the compilers of targets that take TIR. ``pipeline`` is the pipeline of ours that made it, empty for none.
+    """One elaborated kernel with one config; every field is part of its identity. ``program`` is canonical
+    text, empty for the reason ``refusal``; ``tir`` the digest of TIR without source lines, if the target
+    needs it. ``pass_options`` and ``flags`` are for compilers of TIR; ``pipeline`` is ours, or empty.
     """
 
     name: str
@@ -88,9 +88,12 @@ class TensorSpec(Record):
 
 
 class Elaborated(Record):
-    """A Kernel with data derived from it and its source lines, which are part of no key. If it ``is_asynchronous``, its order can be checked.
-
-    ``lines`` has the source line of each statement, by pre-order number, and of the allocation of buffer ``i`` by ``-1 - i``. ``specs`` are the tensor parameters and ``scalars`` the scalar ones, both in calling order. ``tir`` is TVM's JSON with source lines, if the target needs it. ``source`` is the kernel after our pipeline, in TileLang. ``notes`` say what TileLang makes of lines of it; they are no mistakes. ``rule`` is None if no number of a call can make the kernel's ``where`` reject it.
+    """A Kernel with data derived from it and source lines, which are part of no key;
+    ``is_asynchronous``: its order can be checked.
+    ``lines`` are by the statement's pre-order number, or ``-1 - i`` for buffer ``i``'s allocation.
+    ``specs`` and ``scalars`` are parameters in calling order; ``tir`` is TVM's JSON with lines, if
+    needed; ``source`` the kernel in TileLang after our pipeline. ``notes`` are no mistakes.
+    ``rule`` is None if no number of a call breaks the kernel's ``where``.
     """
 
     kernel: Kernel
@@ -105,9 +108,8 @@ class Elaborated(Record):
 
 
 class Tolerance(Record):
-    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN; a few huge elements do not count in the rms.
-
-    With ``is_elementwise``, ``atol`` is not multiplied by the rms. An output is right if no more than ``share`` of its elements are wrong.
+    """``|got - want| <= atol * rms(want) + rtol * |want|``, NaN equal to NaN, a few huge elements not in the
+    rms. ``is_elementwise``: ``atol`` is not multiplied by the rms. ``share`` of the elements may be wrong.
     """
 
     rtol: float
@@ -123,11 +125,11 @@ PLACES = (
     *("threads", "toolchain", "targets", "cases", "works"),
 )
 """The places that a step's templates can name.
-
-``work`` is the case's private directory, with a copy of its golden step's results. ``out`` is the directory for the results of a build or golden step; ``golden``
-and ``build`` are these results, read-only. ``cache`` is kept between builds, for build tools that do not repeat work. ``device`` is what the program opens,
-``device_physical`` the index or name from the lease, ``threads`` the most threads that a step may use. ``toolchain`` is the unpacked toolchain bundle. ``targets`` are the parts of a shared build
-that the selection needs, ``cases`` the cases of a hot batch, ``works`` their directories in the same order; each of these three, alone as an argument, becomes one argument per item.
+``work`` is the case's directory, with a copy of its golden results; ``out`` is for the results of a build or
+golden step, read-only as ``golden`` and ``build``; ``cache`` is kept between builds. ``device`` is what the
+program opens, ``device_physical`` the lease's index or name, ``threads`` the most threads, ``toolchain`` the
+unpacked bundle. ``targets`` (needed parts of a shared build), ``cases`` and ``works`` (of a hot batch, in one
+order), alone as an argument, become one argument per item.
 """
 
 NanPolicy = Literal["equal", "forbid", "ignore"]
@@ -136,11 +138,11 @@ NanPolicy = Literal["equal", "forbid", "ignore"]
 
 class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
-
-    ``argv``, ``cwd`` and the values of ``env`` are templates: ``{place}`` is one of PLACES, a literal brace is written twice.
-    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for the run's limit. An empty ``cwd`` is the suite's folder, or the case's work directory for a run or check step.
-    Of the variables of Tileyard's own process it gets the usual ones and those that it ``inherits``, or all. ``runs`` names all programs that it
-    starts besides its own, None if not stated. The output of each command of ``versions`` replaces the content of that command's program.
+    ``argv``, ``cwd`` and ``env`` are templates: ``{place}`` is one of PLACES, braces are doubled.
+    ``inputs`` are files, directories and globs. ``limit_s`` is 0 for the run's limit; an empty
+    ``cwd`` is the suite's folder, or the work directory for run and check. It gets the usual
+    variables and those that it ``inherits``, or all. ``runs`` names all further programs, None if
+    not stated. The output of ``versions`` replaces those programs' content.
     """
 
     argv: tuple[str, ...]
@@ -155,10 +157,9 @@ class Step(Record):
 
 
 class HotRun(Record):
-    """One process that runs or checks several cases and reports each result on its output.
-
-    ``began`` and ``ended`` are regular expressions that are searched in each line; both have a group ``case``, and ``ended`` has a group
-    ``verdict``, which ``verdicts`` maps to an outcome.
+    """One process that runs or checks several cases and reports each on its output. ``began`` and
+    ``ended`` are regular expressions for a line with a group ``case``; ``verdicts`` maps
+    ``ended``'s group ``verdict`` to an outcome.
     """
 
     step: Step
@@ -168,10 +169,9 @@ class HotRun(Record):
 
 
 class OutputCheck(Record):
-    """A binary output in ``work`` that is compared with that of the golden step.
-
-    Raw elements in C order: ``shape`` of ``dtype``, of which the leading ``valid_shape`` (all if empty) is compared. ``tolerance`` is None
-    for the dtype's default; with ``is_elementwise`` its ``atol`` is not multiplied by the reference's root mean square.
+    """A binary output in ``work`` compared with the golden step's: ``shape`` of ``dtype`` in C
+    order, of which ``valid_shape`` (all if empty) counts. ``tolerance`` is None for the dtype's
+    default; with ``is_elementwise`` its ``atol`` is not multiplied by the rms.
     """
 
     file: str
@@ -188,7 +188,7 @@ class OutputCheck(Record):
 
 
 class CheckPolicy(Record):
-    """The comparison of outputs. ``tolerance`` is None for the dtype's default. With ``closest`` a passed case's message names the closest elements."""
+    """The comparison of outputs; ``tolerance`` None: the dtype's. ``closest``: name the closest elements."""
 
     enabled: bool = True
     tolerance: Tolerance | None = None
@@ -197,13 +197,11 @@ class CheckPolicy(Record):
 
 class TimingPolicy(Record):
     """The rules for when a measurement is good enough.
-
-    Sampling stops once the interval of the median at ``confidence`` is narrower than ``relative_width`` of it, or after ``max_samples`` or ``max_ns``; never before ``min_samples``.
-    Within ``group``, a config whose whole interval is above the best one's is abandoned early.
-
-    If ``launches`` is not 0, that many single launches are timed instead, whatever their times are; if ``warmup_launches`` is not 0, that many warm up in place of ``warmup_ns``.
-
-    ``flush_l2`` flushes the L2 cache before every launch, and ``graph`` captures and replays launches, so that the host's time per launch is not included. Both are only for GPUs.
+    It ends once the median's interval at ``confidence`` is narrower than ``relative_width`` of it,
+    or after ``max_samples`` or ``max_ns``, not before ``min_samples``. In a ``group``, a config
+    whose whole interval is above the best's is abandoned. If not 0, ``launches`` are timed singly,
+    whatever their times, and ``warmup_launches`` replace ``warmup_ns``. For GPUs, ``flush_l2``
+    flushes before every launch, and ``graph`` replays captured launches without the host's time.
     """
 
     confidence: float = 0.95
@@ -231,10 +229,11 @@ class Limits(Record):
 
 
 class CommandWork(Record, tag="command"):
-    """A case that is a sequence of programs. Only ``run`` holds a device, or ``devices`` devices at once.
-
-    A ``build`` that several cases share is built once. ``target`` is what this case needs of it, and ``target_part`` describes that. The exit status of ``check`` tells whether the results are right: 0 right, 2 wrong, anything else is an error.
-    The case gets ``part`` of the results of ``golden``. Without ``check`` and ``outputs``, exit status 0 of ``run`` suffices. Versions are compared by ``measure``, None for the default of the place where they run. ``variant`` is the end of the name of a case whose programs know it without that end.
+    """A case that is a sequence of programs; only ``run`` holds ``devices`` devices.
+    A ``build`` may be shared: ``target`` and ``target_part`` are what this case needs. ``check`` exits with 0
+    for right, 2 for wrong results, else it is an error; without it and ``outputs``, exit status 0 of ``run``
+    suffices. The case gets ``part`` of ``golden``'s results. ``measure`` compares versions, None for the
+    default of the place. ``variant`` is the end of the case's name that its programs do not know.
     """
 
     run: Step
@@ -253,11 +252,9 @@ class CommandWork(Record, tag="command"):
 
 
 class KernelWork(Record, tag="kernel"):
-    """A kernel with arguments and one config.
-
-    ``file`` is the Python file that declares it, empty if the client holds the kernel. ``shape`` names its
-    arguments, if they have a name. ``reference`` and ``inputs`` name functions of the file in place of the kernel's own. It
-    runs on the inputs of a ``draw``.
+    """A kernel with arguments and one config. ``file`` declares it, empty if the client holds it;
+    ``shape`` names its arguments, if named. ``reference`` and ``inputs`` name functions in place of
+    its own; it runs on the inputs of a ``draw``.
     """
 
     file: str = ""
@@ -276,9 +273,11 @@ Work = KernelWork | CommandWork
 
 
 class Side(Record):
-    """An author with its environment: a Python, empty for the engine's own, with ``variables`` added.
-
-    ``pass_options`` replace a kernel's own of the same names. ``pipeline`` is ``tileyard`` for our default of the target, or the name of one of ours; otherwise TileLang's own is used. ``revision`` names its version of the code: a commit, or words. ``toolchain`` is a bundle for its steps. ``stored`` is the bundle or recorded run with its builds; such a side has no author, and nothing is built for it. ``python_limit_s`` limits the import of a file and each answer of its code, 0 for the usual limits.
+    """An author with its environment: a Python, empty for the engine's, with ``variables`` added.
+    ``pass_options`` replace a kernel's own. ``pipeline`` is ``tileyard`` for our default, the name
+    of one of ours, else TileLang's is used. ``revision`` is a commit, or words; ``toolchain`` a
+    bundle for its steps; ``stored`` a bundle or run with its builds: then there is no author and
+    nothing is built. ``python_limit_s`` limits the import and each answer, 0 for the usual limits.
     """
 
     name: str = ""
@@ -303,9 +302,13 @@ def find_case(key: str) -> str:
 
 
 class Case(Record):
-    """One thing to run. ``id`` and ``attempt``, counted from 1, are unique within a run, as is ``key``.
-
-    It is built for ``target`` with ``options`` on the side of that name. With a ``testcase`` its id is ``testcase/name``. ``seed`` is for its programs. ``until`` lets it end once its kernel is ``checked`` for undefined behaviour, or it is ``built``, or ``packed`` with inputs and reference to run elsewhere. ``control`` marks cases that cannot win: the second entry of an A/A pair, a further check of a config, or, if timed alone, a kernel that compares devices, which each run measures again. ``abandon_above_ns`` is the best median's upper bound when the case was planned, or 0. ``expected_s`` is its expected run time, None to use earlier trials.
+    """One thing to run: ``id`` (of a ``testcase``: ``testcase/name``) with ``attempt``, from 1, is unique
+    within a run, as is ``key``.
+    It is built for ``target`` with ``options`` on that ``side``; ``seed`` is for its programs. ``until`` ends
+    it once ``checked`` for undefined behaviour, ``built``, or ``packed`` with inputs and reference.
+    ``control`` marks what cannot win: the second of an A/A pair, a further check, or, timed alone, a kernel
+    that compares devices, measured in each run. ``abandon_above_ns`` is the best median's upper bound when
+    planned, or 0; ``expected_s`` the run time, None for that of earlier trials.
     """
 
     id: str
@@ -342,10 +345,12 @@ class Case(Record):
 
 
 class Batch(Record):
-    """Cases that share one lease. ``interleaved`` times them in turn, ABBA, for ``rounds`` rounds, or until ``calm`` of them were calm.
-
-    ``known`` says what recorded results do: they end a case that has one, are ignored, or a case without one is not run.
-    ``devices`` are the names of those that may run it, empty for all that can. In a ``fresh`` process, none of the kernels of an ``interleaved`` batch has run before; for other batches nothing at all has. ``repetition`` counts batches that repeat a comparison: they do not share results. The single case of an ``alike`` batch is not run if its binary is that of another case of its run: it ends like that case.
+    """Cases that share one lease; ``interleaved``: timed in turn, ABBA, for ``rounds``, or until ``calm`` of
+    them were.
+    ``known`` says whether recorded results end a case, are ignored, or are required. ``devices`` names those
+    that may run it, empty for all. ``fresh``: its process ran none of its kernels before if ``interleaved``,
+    else nothing. ``repetition`` counts batches that repeat a comparison and share no results. An ``alike``
+    case is not run if another of its run has the same binary: it ends like that.
     """
 
     id: str
@@ -361,12 +366,13 @@ class Batch(Record):
 
 
 class Device(Record):
-    """A device that runs artifacts. ``cores`` are the CPUs it owns while a case is timed on it.
-
-    ``identity`` names the silicon and how it is driven; it is part of the measurement key. ``locks`` are the lock files that a holder has, all of them, taken in this order.
-    ``env`` are the variables by which a holder's processes find it, such as ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command whose exit code shows whether the device is healthy, empty for none, and ``probe_limit_s`` its time limit. ``arch`` is
-    the architecture of its code, in its maker's words (``sm_90``), empty if not known, and ``driver_api`` the interface version of its driver (``13.0``). If ``mask``, one of ``env``, hides other devices, programs number theirs from 0.
-    ``count`` devices that a case needs at once are one Device here: its ``members`` are held together, or a queue gives that many.
+    """A device that runs artifacts; ``cores`` are the CPUs it owns while timing.
+    ``identity``, of the silicon and how it is driven, is in the measurement key. ``locks`` are all
+    files that a holder takes, in this order; ``env`` the variables by which it is found, as
+    ``CUDA_VISIBLE_DEVICES``. ``probe`` is the command whose exit code shows its health, empty for
+    none, limited by ``probe_limit_s``. ``arch`` is in its maker's words (``sm_90``), ``driver_api``
+    as ``13.0``; both may be empty. If a variable is the ``mask``, programs number devices from 0.
+    ``count`` devices held at once are one, with ``members`` or of a queue.
     """
 
     name: str
@@ -388,11 +394,10 @@ class Device(Record):
 
 
 class Measurement(Record):
-    """Times of one kernel or program on one device, nanoseconds per launch or run.
-
-    ``low_ns`` and ``high_ns`` bound the median at ``confidence``. ``abandoned``: sampling stopped because the config was
-    clearly slower than the best. ``device_state`` is the device's report right afterwards, as names and values for people,
-    empty if it cannot report; its ``disturbed`` is why these times are not the device's usual ones. ``printed`` are the numbers that the runs printed, if such a number is their measure.
+    """Times of one kernel or program on one device, nanoseconds per launch or run. ``low_ns`` and
+    ``high_ns`` bound the median at ``confidence``. ``abandoned``: clearly slower than the best.
+    ``device_state`` is the device's report afterwards, for people, if any; ``disturbed``: why times
+    are unusual. ``printed``: numbers that the runs printed, if they are measured.
     """
 
     median_ns: float
@@ -407,9 +412,8 @@ class Measurement(Record):
 
 
 class Mismatch(Record):
-    """The worst element of a wrong output, and the number of wrong elements.
-
-    ``got`` and ``want`` are text, because JSON has no NaN and infinity, and not every integer. ``left_out`` huge elements do not count in the rms.
+    """The worst element of a wrong output, and the number of wrong ones. ``got`` and ``want`` are
+    text, as JSON lacks NaN and some integers; ``left_out`` huge elements are not in the rms.
     """
 
     output: str
@@ -431,7 +435,9 @@ class Mismatch(Record):
 
 
 class Keys(Record):
-    """The chain of identities of a trial; each is empty if its step was not reached. ``binary`` is equal for configs with the same binary, and for programs whose run steps use the same files; empty if not determined."""
+    """A trial's chain of identities, empty if not reached. ``binary`` is equal for the same binary
+    or files of a run step; empty if unknown.
+    """
 
     build: BuildKey = BuildKey("")
     binary: str = ""
@@ -450,13 +456,11 @@ class Attempt(Record):
 
 class Trial(Record):
     """One recorded attempt at a case.
-
-    Times are in seconds, points in time since the epoch. ``log`` is a path below the data directory. ``lease`` is the number of
-    the lease under which it ran, 0 for none. ``limits`` are those of its case. ``case`` and ``attempt`` are the case's id and
-    the number of the attempt, ``shape`` the name of the arguments' set. ``kernel`` is empty for programs, ``suite`` and
-    ``testcase`` if the case belongs to none. ``attempts`` are those that the device or the host failed before this one.
-    ``revision`` is that of its side, and ``silicon`` the identity of the device if it was timed. It is ``too_large`` if its
-    build was refused because no device of the target has room for it.
+    Times are in seconds (since the epoch), ``log`` is below the data directory, ``lease`` is 0 for
+    none, ``limits`` are the case's. ``case`` is its id, ``attempt`` the number, ``shape`` the name
+    of the arguments. ``kernel`` is empty for programs, ``suite`` and ``testcase`` for none.
+    ``attempts`` before failed through device or host. ``revision`` is its side's; ``silicon`` the
+    device's identity if timed. ``too_large``: no device of the target has room for the build.
     """
 
     id: str
@@ -506,8 +510,5 @@ _FINAL = WELL | INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.COMPILE_ERROR}
 
 
 def is_retried(outcome: Outcome, attempt: int, retries: int) -> bool:
-    """Whether a case is tried again after its attempt number ``attempt``, counted from 1.
-
-    The engine itself has tried infrastructure again, and a build would be the same.
-    """
+    """Whether a case is tried again after ``attempt``, from 1; not after infrastructure faults or builds."""
     return outcome not in _FINAL and attempt <= retries

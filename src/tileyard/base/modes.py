@@ -1,7 +1,5 @@
-"""Makes files and folders that the users of the folder they are made in may use, whatever the umask is.
-
-A data directory is made for one user. If its user opens it to others, it stays open to them, whatever the
-umask of a process is, and the user's own programs still run with the user's umask.
+"""Makes files and folders that all users of their folder may use, whatever the umask is: a data
+directory that its user opens to others stays open to them.
 """
 
 import os
@@ -38,10 +36,7 @@ def make_folder(folder: Path) -> None:
 
 
 def open_file(path: str | Path, flags: int) -> int:
-    """Open a file; if ``flags`` create it, make it as open as its folder. Raises OSError.
-
-    Can be the ``opener`` of ``open``.
-    """
+    """Open a file (as ``opener`` too), as open as its folder if ``flags`` create it. Raises OSError."""
     if not flags & os.O_CREAT:
         return os.open(path, flags | os.O_CLOEXEC)
     try:
@@ -70,7 +65,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def append_file(path: Path, data: bytearray) -> None:
-    """Append ``data`` to a file, which is made if missing, and remove the written bytes from ``data``. Raises OSError."""
+    """Append ``data`` to a file, made if missing, and remove what is written from it. Raises OSError."""
     make_folder(path.parent)
     descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

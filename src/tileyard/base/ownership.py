@@ -12,12 +12,9 @@ MAX_LINKS = 40
 
 
 def find_stranger(path: Path, *, is_way: bool = False) -> str:
-    """Why ``path`` cannot be trusted, as a clause that names the place; empty if it can.
-
-    A path is trusted if only root and this user can change what it names: each folder on the way, each
-    link and the path itself belongs to one of them, and no other user may write there. Folders above it
-    may be sticky instead, like ``/tmp``. A group without other members than this user may write.
-    With ``is_way`` the path itself counts as such a folder. Parts that do not exist yet are not judged.
+    """Why ``path`` cannot be trusted, as a clause that names the place; empty if it can: only root
+    and this user may write to folders on the way, links and itself. Folders above, with ``is_way``
+    itself, may be sticky; a private group may write; missing parts are not judged.
     """
     here, rest, links = Path("/"), list(path.absolute().parts[1:]), 0
     while True:

@@ -4,10 +4,8 @@ import msgspec
 
 
 class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The files at ``path`` or below it, with the same names; all files if it is empty.
-
-    Names in ``path`` are patterns, as in a shell. ``is_linked``: the files are links to the result, so nothing is copied,
-    and none of them may be written.
+    """The files at or below ``path``, a pattern as in a shell, all if empty. ``is_linked``: links
+    to the result, which nobody may write.
     """
 
     path: str = ""
@@ -15,9 +13,8 @@ class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A target of a build: the ``inputs`` on which only it depends, and its ``products`` below the build's cache.
-
-    Without products it is in the folder that the whole build fills.
+    """A target of a build: the ``inputs`` of it alone, its ``products`` below the cache, else in the
+    folder.
     """
 
     inputs: tuple[str, ...] = ()

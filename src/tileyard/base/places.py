@@ -1,8 +1,4 @@
-"""Places in files of TOML: what every message about them begins with.
-
-The parser of the standard library does not report the line of a TOML key. A scanner of our own finds
-it, in text that the parser has accepted.
-"""
+"""Places in files of TOML, with which messages begin: our own scanner finds lines, which parsers lack."""
 
 import re
 from collections.abc import Iterator
@@ -97,10 +93,7 @@ class Place:
 
 
 def open_tables(path: Path) -> tuple[Table, Place]:
-    """The tables of a configuration file, of ``pyproject.toml`` those in ``[tool.tileyard]``, and their place.
-
-    Raises UsageError.
-    """
+    """A file's tables, of ``pyproject.toml`` its ``[tool.tileyard]``, and their place. Raises UsageError."""
     document = Document(Path(shorten_path(str(path))))
     place, table = Place(document=document), document.table
     for word in ("tool", "tileyard") if path.name == PYPROJECT else ():

@@ -1,4 +1,4 @@
-"""Cases that do not gate until a date: their owner and reason, and the entry of a list that matches a case."""
+"""Cases that do not gate until a date: owner and reason, and the entry of a list that matches a case."""
 
 import datetime
 import re
@@ -51,10 +51,8 @@ def find_quarantined(
     name: str = "quarantine",
     others: Mapping[str, str] = NO_OTHERS,
 ) -> tuple[dict[str, Entry], tuple[str, ...]]:
-    """The cases that do not gate today, each with its entry, and notes for people on entries that have ended.
-
-    If several entries match a case, the one with the latest end counts. ``name`` is the word for an entry,
-    ``others`` has other names of cases, which entries may also use.
+    """The cases that do not gate today with their entries (of the latest end), and notes on entries
+    that ended. ``name`` is the word for an entry, ``others`` further names that entries may use.
     """
 
     def is_about(entry: Entry, case: str) -> bool:

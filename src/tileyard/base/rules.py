@@ -4,10 +4,9 @@ import msgspec
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel's ``where`` as it was evaluated when the kernel was elaborated.
-
-    ``text`` names it and its line. ``numbers`` are the dimensions and scalars that it takes, with the values that it accepted. ``signature`` is the
-    text of a Program without statements, whose parameters they belong to.
+    """A kernel's ``where`` as it was evaluated in elaborating; ``text`` names it and its line.
+    ``numbers`` are the dimensions and scalars it takes with the accepted values, of the parameters
+    of the Program in ``signature``.
     """
 
     text: str

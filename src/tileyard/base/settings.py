@@ -34,15 +34,12 @@ VARIABLES = (
 
 class Settings(Record):
     """Locations of files, and how much of the machine may be used.
-
-    ``home`` holds the store, objects, logs and runs; ``lock_dir`` holds the host's device locks.
-    ``cores`` are the CPUs this process may use. ``cc`` is the requested C compiler, or empty.
-    ``plugins`` maps further target names to ``module:Class``. ``host_config`` holds what the host's
-    administrator declares for everyone, ``project_file`` is the project's ``tileyard.toml``, or its
-    ``pyproject.toml`` with a table ``[tool.tileyard]``, if any.
-    ``found`` contains those of the folders ``home`` and ``host_config`` that no variable names.
-    ``golden_threads`` is the most golden results that are made at the same time, 0 for one per core.
-    ``python_limit_s`` limits what a kernel file's own Python does at once, in this process only; 0 for the usual limits.
+    ``home`` holds store, objects, logs and runs; ``lock_dir`` the host's locks; ``cores`` are the
+    usable CPUs; ``cc`` is the C compiler, or empty; ``plugins`` maps targets to ``module:Class``.
+    ``host_config`` is the administrator's; ``project_file`` is ``tileyard.toml`` or a
+    ``pyproject.toml`` with ``[tool.tileyard]``, if any; ``found`` are the folders that no variable
+    names. ``golden_threads``: most golden results at once, 0 for one per core; ``python_limit_s``
+    limits a kernel file's Python in this process, 0 for the usual limits.
     """
 
     home: Path
@@ -67,10 +64,8 @@ class Settings(Record):
         return max(1, len(self.cores) // self.lanes)
 
     def make_home(self) -> Path:
-        """The data directory; a missing one is made, for this user only, with a ``.gitignore``.
-
-        Raises UsageError if a data directory that no variable names cannot be trusted, or would be made in a
-        folder that cannot be trusted, and HomeError if it cannot be made.
+        """The data directory, made for this user with a ``.gitignore`` if missing. Raises UsageError if it,
+        or its folder, cannot be trusted and no variable names it, HomeError if it cannot be made.
         """
         self.require_trusted(self.home)
         try:
@@ -107,9 +102,8 @@ class Settings(Record):
 
 
 def read_settings(environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Settings from the variables ``TILEYARD_*`` that ``environment`` names, and ``CC``.
-
-    Raises UsageError for a data directory or project file that no variable names and that cannot be trusted.
+    """Settings from ``TILEYARD_*`` of ``environment`` and ``CC``. Raises UsageError for an
+    untrusted data directory or project file that no variable names.
     """
     named = environ.get("TILEYARD_HOME", "")
     home = find_home(environ, cwd)
@@ -153,7 +147,7 @@ def find_home(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def default_home(cwd: Path) -> Path:
-    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` in ``cwd`` or above, otherwise in ``cwd``."""
+    """``.tileyard`` beside the nearest trusted ``pyproject.toml`` from ``cwd`` up, else in ``cwd``."""
     for folder in (cwd, *cwd.parents):
         marker = folder / PYPROJECT
         if marker.is_file() and not find_stranger(marker):
@@ -162,10 +156,8 @@ def default_home(cwd: Path) -> Path:
 
 
 def find_project_file(named: str, cwd: Path) -> Path | None:
-    """The named file, otherwise the nearest project file from ``cwd`` up to the repository's root, or None.
-
-    It names commands that are run. So a file that no variable names, and that others could
-    have put there or could change, is refused with a UsageError.
+    """The named file, else the nearest project file up to the repository's root, or None. It names
+    commands: raises UsageError for an unnamed one that others may have written.
     """
     if named:
         if not (cwd / named).exists() or (cwd / named).is_dir():
@@ -184,10 +176,7 @@ def find_project_file(named: str, cwd: Path) -> Path | None:
 
 
 def read_tables(path: Path) -> dict[str, object]:
-    """The tables of a configuration file, for ``pyproject.toml`` those in ``[tool.tileyard]``; empty if there is no file.
-
-    Raises UsageError.
-    """
+    """A configuration file's tables, of ``pyproject.toml`` ``[tool.tileyard]``, if any. Raises UsageError."""
     try:
         data = path.read_bytes()
         if path.name != PYPROJECT:

@@ -1,4 +1,4 @@
-"""Tables of TOML as they are written, decoded strictly: an error names file, line, key and what may have been meant."""
+"""Decodes tables of TOML strictly: an error names file, line, key and what may have been meant."""
 
 import re
 from collections.abc import Iterable
@@ -64,7 +64,7 @@ def _find_inner(kind: type[Record]) -> dict[str, type[Record]]:
 
 
 def _refuse_unknown(raw: Table, kind: type[Record], place: Place) -> None:
-    """Raise UsageError that names all keys which a table does not have, and what each may have meant."""
+    """Raise UsageError that names all unknown keys, and what each may have meant."""
     known = kind.__struct_encode_fields__
     unknown = [key for key in raw if key not in known]
     if not unknown:

@@ -23,7 +23,7 @@ def count_of(number: int, what: str) -> str:
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like a misspelt one or begins with it, empty if none is; case matters least."""
+    """The known word most like a misspelt one or beginning with it, empty if none; case matters least."""
     folded: dict[str, str] = {}
     for one in known:
         folded.setdefault(one.casefold(), one)
@@ -69,6 +69,6 @@ def install_extra(extras: str) -> str:
 
 
 def describe_unrecorded(trials: Sequence[str]) -> str:
-    """A message on the trials, at least one, that a store could not record, in the order in which they ended."""
+    """A message on the trials, at least one, that a store could not record, in their order."""
     ids = trials[0] if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
     return f"{count_of(len(trials), 'trial')} could not be recorded: {ids}"

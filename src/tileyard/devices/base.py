@@ -7,9 +7,8 @@ from tileyard.base.settings import Settings
 
 
 class Found(Record):
-    """The devices of a class that were found. ``failure`` states why others are not listed.
-
-    ``busy`` is, by their locks, the share of the last moment in which they worked, if known.
+    """The devices of a class that were found; ``failure`` states why others are not listed.
+    ``busy``, if known, is the share of the last moment in which their locks' devices worked.
     """
 
     devices: tuple[Device, ...] = ()
@@ -19,15 +18,12 @@ class Found(Record):
 
 class DeviceClass(Record):
     """Properties that all devices of a class share.
-
-    ``find`` lists those of this host that need no declaration, for names that begin with one of ``prefixes``. ``state``
-    makes a function that can be called repeatedly: the device's report on itself while it is used.
-
-    ``env`` is the environment of a holder's processes unless a declaration sets it. Of these variables ``masks`` hide
-    the other devices of the class, and programs number what is left from 0. Devices that are ``is_declarable``
-    are declared one by one. Those that are ``is_cores`` are sets of this host's cores. ``is_probed``: without a probe a
-    fault would go unnoticed. ``limits_memory``: a runner's address space may be limited. Drivers that reserve an
-    address for each byte of the host and its devices could not start with a limit.
+    ``find`` lists those that need no declaration, for names with one of ``prefixes``; ``state``
+    makes a repeatable function: a used device's report. ``env`` is for a holder's processes unless
+    declared otherwise; of it ``masks`` hide other devices, and programs number the rest from 0.
+    ``is_declarable``: declared one by one; ``is_cores``: sets of this host's cores; ``is_probed``:
+    a fault would go unnoticed without a probe. ``limits_memory``: a runner's address space may be
+    limited, which drivers that reserve addresses for all memory do not survive.
     """
 
     find: Callable[[Settings], Found] = lambda _: Found()

@@ -1,7 +1,4 @@
-"""Identifies a CPU and its settings, as the kernel reports them: the identity that measurements refer to.
-
-Also sets of its cores: their notation, and their locks.
-"""
+"""Identifies a CPU and its settings, as the kernel reports them; sets of its cores: notation and locks."""
 
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -41,11 +38,8 @@ def plain_cpu(cores: tuple[int, ...]) -> Device:
 
 
 def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
-    """One line that identifies the silicon and its settings; equal if timings are comparable.
-
-    Model, features, the number of cores used (and of physical ones, if hardware threads share them),
-    frequency governor and limit if the kernel shows them, and whether it is a virtual machine. ``root``
-    contains ``proc`` and ``sys``.
+    """The silicon and its settings in one line, equal if timings are comparable: model, features, number of
+    cores, frequency governor and limit if shown, and whether virtual. ``root`` contains ``proc`` and ``sys``.
     """
     facts = _read_cpuinfo(root)
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
@@ -166,10 +160,8 @@ def format_cores(cores: Iterable[int]) -> str:
 def core_locks(
     cores: Iterable[int], lock_dir: Path, physical: Callable[[int], int] = physical_core
 ) -> tuple[str, ...]:
-    """One lock file for each physical core, ascending.
-
-    Sets that overlap, or that share a core through hardware threads, exclude each other. Everyone takes
-    the locks in this order, so there is no deadlock.
+    """One lock file per physical core, ascending: sets that share one exclude each other, without
+    deadlock.
     """
     return tuple(
         str(lock_dir / f"cpu-{core}.lock") for core in sorted({physical(core) for core in cores})

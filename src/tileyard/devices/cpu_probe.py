@@ -1,7 +1,5 @@
-"""The program that probes cores: it compares results on each core with known ones.
-
-``python -m tileyard.devices.cpu_probe CORE..`` exits with 1 and a reason if a core gives another
-result, and with 75 if a core may not be used: that is a limit of this process, not a fault of the core.
+"""The program that compares results on each core with known ones: ``python -m tileyard.devices.cpu_probe
+CORE..``. Exits with 1 and a reason if one differs, with 75 if this process may not use a core.
 """
 
 import hashlib

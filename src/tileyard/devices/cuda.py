@@ -1,7 +1,5 @@
-"""CUDA devices: facts that NVML reports, translated to Devices.
-
-``nvml`` reads the facts in a process of its own, so a hung driver hangs only that process. The state of
-a GPU in use is read by the runner that holds it, which is ended as any other that hangs.
+"""CUDA devices: facts that NVML reports, translated to Devices. ``nvml`` reads them in a process of
+its own, as a driver may hang; the state of a used GPU is read by its runner.
 """
 
 import importlib
@@ -67,10 +65,8 @@ def find_gpus(settings: Settings) -> Found:
 
 
 def filter_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """The GPUs that ``CUDA_VISIBLE_DEVICES`` selects: those given to a job of a cluster.
-
-    Entries are indices or beginnings of UUIDs; as for CUDA, the first one that matches nothing ends the
-    list.
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` selects by index or beginning of a UUID; as for CUDA,
+    the first entry that matches nothing ends the list.
     """
     value = environ.get(MASK)
     if value is None:

@@ -1,8 +1,6 @@
-"""Devices declared in TOML, so that anything with a command-line runner can be shared.
-
-Three files may declare devices. A later one replaces the whole entry of the same name:
-``/etc/tileyard/devices.toml`` for the host, ``$TILEYARD_HOME/devices.toml``, and the project's file,
-which also has defaults of options; the command line reads those.
+"""Devices declared in TOML, so that anything with a command-line runner can be shared. A later file
+replaces whole entries: ``/etc/tileyard/devices.toml``, ``$TILEYARD_HOME/devices.toml``, and the
+project's, whose defaults of options the command line reads.
 """
 
 import os
@@ -37,12 +35,9 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Declaration(Strict):
-    """One ``[[device]]``.
-
-    ``name`` is ``class:which``. ``id`` stays the same whatever the order of cards: a UUID or a PCI
-    address; it is the lock. ``env`` and ``probe`` may contain ``{id}``, ``{index}`` and ``{name}``.
-    ``identity`` describes the silicon and its settings. ``cores`` are CPUs that belong to the device,
-    as in ``0-3``.
+    """One ``[[device]]``: ``name`` is ``class:which``; ``id``, a UUID or PCI address, is the lock.
+    ``env`` and ``probe`` may contain ``{id}``, ``{index}`` and ``{name}``. ``identity`` describes
+    silicon and settings, ``cores`` are its CPUs, as in ``0-3``.
     """
 
     name: str
@@ -75,10 +70,7 @@ class Declarations(Record):
 
 
 def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
-    """All declared devices in the order of their declaration, and the number of simulator slots.
-
-    Raises UsageError, naming file, line and key, where a file does not say what it must.
-    """
+    """All declared devices in order, and the number of simulator slots. Raises UsageError with the place."""
     devices: dict[str, Device] = {}
     slots = 0
     files = tuple(read_files(settings))
@@ -95,7 +87,7 @@ def read_devices(settings: Settings) -> tuple[tuple[Device, ...], int]:
 
 
 def is_masked(kind: str, settings: Settings) -> bool:
-    """Whether devices of this class are masked unless a declaration says otherwise. Raises UsageError as above."""
+    """Whether this class's devices are masked by default. Raises UsageError as above."""
     return bool(find_class(kind).masks) and _read_masks(read_files(settings)).get(kind, True)
 
 
@@ -110,9 +102,8 @@ def _read_masks(files: Iterable[tuple[Declarations, Place]]) -> dict[str, bool]:
 
 
 def declaration_files(settings: Settings) -> tuple[Path, ...]:
-    """The files that may declare devices; the later one wins.
-
-    Raises UsageError for one that others could have written, in a folder that no variable names.
+    """The files that may declare devices, the later one wins. Raises UsageError for one that others
+    may have written, in a folder that no variable names.
     """
     files = (settings.host_config / "devices.toml", settings.home / "devices.toml")
     for path in files:
@@ -153,7 +144,7 @@ def _read_table(tables: Table, place: Place, *, is_project: bool) -> Declaration
 
 
 def _is_default(value: object) -> bool:
-    """Whether it may be a default of an option, or the defaults of a verb: anything but several tables of one name."""
+    """Whether it may be the default of an option or a verb: anything but several tables of one name."""
     return not (isinstance(value, list) and value and isinstance(value[0], dict))
 
 
@@ -166,7 +157,7 @@ def is_declarable(name: str) -> bool:
 def make_device(
     declaration: Declaration, where: str, settings: Settings, *, has_mask: bool = True
 ) -> Device:
-    """The device of a declaration, with the mask of its class if it ``has_mask``. Raises UsageError that begins with ``where``."""
+    """A declaration's device, masked as its class if it ``has_mask``. Raises UsageError, led by ``where``."""
     name = declaration.name
     kind = class_of(name)
     values = {"id": declaration.id, "index": index_of(name), "name": name}

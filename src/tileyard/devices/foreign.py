@@ -1,8 +1,4 @@
-"""Devices that belong to an existing queue, such as task-submit or srun.
-
-A site describes its queue in TOML: a command that submits, one that cancels, and the queue's name for
-the device that it gives. This module checks that and fills the templates; it starts no process.
-"""
+"""Devices of an existing queue, as task-submit or srun: checks its TOML table and fills the templates."""
 
 import re
 import shlex
@@ -61,21 +57,18 @@ _SPLICES = frozenset({"command", "env"})
 
 class ForeignQueue(Record, forbid_unknown_fields=True):
     """One ``[[queue]]`` table.
-
     ``submit`` and ``cancel`` are argument lists with placeholders, run without a shell. ``device`` is
-    tileyard's name for a device on the far side; ``{device}`` in it is what the queue put into
-    ``device_variable``. If ``submit`` does not wait for its task's end, ``wait`` does, or ``status`` is called
-    every ``poll_s`` until ``ended``, a regular expression, finds the task's exit code as its group in the
-    output; ``output`` prints what the task has printed. ``identity`` describes the silicon, as a device's does.
-    ``job`` is a regular expression whose group is the task's name in the output of ``submit``, for ``{job}`` in
-    ``cancel``; without ``cancel`` a task is cancelled by TERM to the submitting process. ``slots`` is the
-    maximum number of tasks in the queue at once, ``cases`` the maximum number of cases per task,
-    ``queue_limit_s`` the longest wait for a device (a run may wait for less), ``task_limit_s`` the longest task
-    that the queue accepts. ``inherit`` names variables that are passed on, ``environment`` gives further ones.
-    ``python`` is the far side's interpreter, empty for this one, and ``prologue`` text for bash that sets
-    further variables there. ``streams`` is set if the queue passes output on immediately. ``exit_codes`` are
-    those of the queue's client itself, ``messages`` regular expressions for its words on stderr. ``probe`` is run on the far side for a device that a case has crashed or hung on; ``{device}`` in it is as in ``device``. ``margin_s`` is the time that a call may take beyond its stated limits,
-    ``cancel_limit_s`` the time limit of ``cancel``.
+    tileyard's name on the far side; ``{device}`` in it is what the queue put into ``device_variable``. If
+    ``submit`` does not wait for its task, ``wait`` does, or ``status`` is called every ``poll_s`` until the
+    regular expression ``ended`` finds the exit code as its group; ``output`` prints what the task printed.
+    ``identity`` describes the silicon. ``job`` is a regular expression whose group is the task's name in
+    ``submit``'s output, for ``{job}`` in ``cancel``; without that, TERM to the submitting process cancels.
+    ``slots``: most tasks in the queue; ``cases``: most cases per task; ``queue_limit_s``: longest wait for a
+    device; ``task_limit_s``: longest task. ``inherit`` names variables that are passed on, ``environment``
+    gives further ones. ``python`` is the far side's, empty for this one; ``prologue`` is text for bash that
+    sets variables there. ``streams``: output comes immediately. ``exit_codes`` and ``messages`` (regular
+    expressions for stderr) are the client's own. ``probe`` is for a device that a case crashed or hung on.
+    ``margin_s``: time that a call may take beyond its limits; ``cancel_limit_s`` limits ``cancel``.
     """
 
     name: str
@@ -143,9 +136,8 @@ def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
 def fill_submit(
     queue: ForeignQueue, command: Sequence[str], environment: Mapping[str, str], run_limit_s: float
 ) -> list[str]:
-    """The arguments of one call of ``submit``.
-
-    If the template has no place for the environment, ``env`` in front of the command sets it.
+    """The arguments of one call of ``submit``; ``env`` precedes the command if nothing else sets
+    variables.
     """
     pairs = [f"{name}={value}" for name, value in environment.items()]
     if not _takes_environment(queue.submit):
@@ -183,10 +175,7 @@ def digest_environment(environment: Mapping[str, str]) -> str:
 
 
 def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
-    """Raise UsageError if this process already runs on a device of a queue.
-
-    Such a task would wait for a second device while it holds the first one, perhaps for ever.
-    """
+    """Raise UsageError if this process is on a device of a queue: waiting for a second one may never end."""
     for variable in (SUBMISSION_VARIABLE, queue.device_variable):
         if variable and environ.get(variable):
             raise UsageError(
@@ -196,7 +185,7 @@ def refuse_nesting(queue: ForeignQueue, environ: Mapping[str, str]) -> None:
 
 
 def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
-    """Raise UsageError if this number of devices is needed at once, and ``submit`` has no place for their number."""
+    """Raise UsageError if so many devices are needed at once, and ``submit`` cannot ask for several."""
     if count > 1 and not any("{devices}" in part for part in queue.submit):
         raise UsageError(
             f"{needy} needs {count} devices, and `submit` of queue {queue.name!r} has no {{devices}}",
@@ -208,7 +197,6 @@ def refuse_several(queue: ForeignQueue, count: int, needy: str) -> None:
 
 
 def _check(queue: ForeignQueue) -> None:
-    """Raise ValueError for a queue that cannot work."""
     if not _NAME.fullmatch(queue.name):
         raise ValueError("its name is not made of letters, digits, '_', '.' and '-'")
     if not queue.submit or not queue.submit[0]:

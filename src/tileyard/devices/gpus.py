@@ -8,11 +8,9 @@ PROGRAM = "tileyard.devices.nvml"
 
 
 class Gpu(Record):
-    """One GPU, or one MIG slice of it, as NVML reports it. Unknown values are empty or 0.
-
-    ``index`` is NVML's, in the order of PCI addresses; ``slice`` the number of the slice, -1 for a whole GPU. ``cuda``
-    is the highest CUDA version that the driver supports. ``uuid`` is the slice's own if there is one. Clocks are those
-    that applications are set to. ``busy_percent`` is how much of NVML's last sample, up to a second, it worked.
+    """One GPU, or MIG slice, as NVML reports it; unknown values are empty or 0. ``index`` is by PCI
+    address, ``slice`` -1 for a whole GPU, ``cuda`` the highest version of the driver, ``uuid`` the
+    slice's if any, clocks those set. ``busy_percent``: work in NVML's last sample, up to a second.
     """
 
     index: int

@@ -1,11 +1,6 @@
 """The health of devices, and how one leaves quarantine: after three good probes, or by a person.
-
-A probe runs in a process that can be killed: a hung driver hangs only the probe. The other question
-that only a driver answers, which GPUs there are, is asked in the same way.
-
-Several users share the directory, and none can remove another's files. So everyone only adds: a
-statement puts a device into quarantine, a lift names the statements that it lifts, and a good probe
-names those that it has seen. Nothing depends on clocks, and a statement made meanwhile counts.
+A probe, as the question which GPUs there are, runs in a process that can be killed. Users of the directory
+only add: a statement puts a device into quarantine, a lift names statements, a good probe those that it saw.
 """
 
 import asyncio
@@ -62,10 +57,8 @@ class Probe(Record):
 
 
 async def probe_device(device: Device, *, rest_s: float = 0.0) -> Probe:
-    """Run the device's probe while nobody else has it, and leave nothing of it running.
-
-    A device in use is not probed but reported as busy, because a probe would disturb the measurements
-    there; so is one in quarantine that somebody has held within ``rest_s``.
+    """Run the device's probe while nobody else has it, and leave nothing running. One in use, or in
+    quarantine and held within ``rest_s``, is reported as busy instead.
     """
     at, since = time.time(), time.monotonic()
     with try_hold(device, rest_s=rest_s) as is_held:
@@ -83,7 +76,7 @@ async def probe_device(device: Device, *, rest_s: float = 0.0) -> Probe:
 
 
 async def find_fault(device: Device) -> str:
-    """Why a device that nobody else can have, or one of those held as one, is sick; empty if its probe does not fail."""
+    """Why a device that nobody else can have, or one held with it, is sick; empty if no probe fails."""
     for one in device.members or (device,):
         verdict, message = await _run_probe(one)
         if verdict is Verdict.FAILED:
@@ -189,11 +182,9 @@ class GoodProbe(Record):
 
 
 class Health(Record):
-    """Whether a device may be leased. If not: why, by whom, since when, and the good probes so far.
-
-    Where a person said why, that comes first, and what a probe found after it.
-    ``since`` is in seconds since the epoch. A device is well where ``reason`` is empty. ``device``
-    is what was stated to be sick: it may be another one that shares a part with this one.
+    """Whether a device may be leased (``reason`` is empty), else why, by whom, since when in
+    seconds since the epoch, and good probes so far. A person's reason comes first. ``device`` is
+    what was stated to be sick: it may be another one with a shared part.
     """
 
     reason: str = ""
@@ -217,7 +208,7 @@ class ProbeReport(Record):
 
 
 class _Seen(Record):
-    """The content of a file of good probes: the statements that existed when they were made."""
+    """A file of good probes: the statements that existed when they were made."""
 
     statements: tuple[str, ...]
     probes: tuple[GoodProbe, ...]
@@ -245,10 +236,7 @@ def is_kept_away(device: Device) -> bool:
 
 
 def quarantine_device(device: Device, reason: str) -> None:
-    """Keep everyone from leasing a device, by a person's order. One that a person already keeps away is unchanged.
-
-    Raises UsageError if that cannot be recorded.
-    """
+    """Keep everyone from leasing a device, by a person's order. Raises UsageError if that is not recorded."""
     prepare_locks(device)
     if not is_kept_away(device):
         with _explaining(device):
@@ -256,10 +244,7 @@ def quarantine_device(device: Device, reason: str) -> None:
 
 
 def readmit_device(device: Device) -> bool:
-    """End a device's quarantine; False if it was not in quarantine.
-
-    Raises UsageError if that cannot be recorded.
-    """
+    """End a device's quarantine; False if it was not in one. Raises UsageError if that cannot be recorded."""
     statements = _statements_on(device)
     with _explaining(device):
         quarantine.lift_quarantine(device.locks)  # tidies up even if there is nothing to lift
@@ -268,11 +253,9 @@ def readmit_device(device: Device) -> bool:
 
 
 async def probe_now(device: Device, *, rest_s: float = 0.0) -> ProbeReport:
-    """Probe a device that nobody holds, and apply the consequences.
-
-    A failed probe puts it into quarantine, or restarts its count there; the third good one in a row
-    brings it back. An undecided probe changes nothing. A device that was held within ``rest_s``, even
-    for a probe, counts as held. Raises UsageError if the consequences cannot be recorded.
+    """Probe a device not held within ``rest_s``. A failure quarantines it, or restarts the count
+    there; the third good probe in a row brings it back; an undecided one changes nothing. Raises
+    UsageError if that cannot be recorded.
     """
     seen = _tokens_of(_statements_on(device))
     probe = await probe_device(device, rest_s=rest_s)

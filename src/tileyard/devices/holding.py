@@ -1,8 +1,5 @@
-"""A lease held by this very process: a keeper holds it until it is returned or this process ends.
-
-What the keeper keeps alive is a shell that waits for a word. If this process dies without having
-given it, the shell dies of a signal, so that the keeper has the devices probed, as after any crash. What others
-see as the holder's command is that of this process, under pytest with the test that runs.
+"""A lease held by this very process: a keeper holds it until it is returned or this process ends. The keeper
+keeps a shell that waits for a word; without it, it dies of a signal and the devices are probed.
 """
 
 import os
@@ -41,9 +38,8 @@ class QueueTimeoutError(TimeoutError):
 
 
 class HeldLease:
-    """A lease of devices, of all or of none. ``release`` returns them; so does the end of this process.
-
-    ``at`` is when it began and ``waited_s`` the time waited for it, on the monotonic clock.
+    """A lease of all devices or none, until ``release`` or the end of this process. ``at`` is when
+    it began, ``waited_s`` the wait, on the monotonic clock.
     """
 
     def __init__(
@@ -54,10 +50,8 @@ class HeldLease:
         keeper_env: Mapping[str, str] = MappingProxyType({}),
         title: str = "",
     ) -> None:
-        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, and WorkerStartError if they cannot be held.
-
-        The keeper gets ``keeper_env`` besides the variables of this process. ``title`` is what others read who wait for them,
-        by default the command line of this process.
+        """Wait for ``count`` of ``choices``. Raises QueueTimeoutError, WorkerStartError. ``keeper_env`` adds
+        to its variables; ``title`` is for those who wait, by default this command line.
         """
         self._title = title
         self._keeper_env = keeper_env
@@ -149,7 +143,7 @@ class HeldLease:
                         raise explain_refusal(report, "the lease", self._request, {})
 
     def _next_report(self, countdown: Countdown) -> Report | None:
-        """The next report, one of ``timeout`` if there is none in time, None if none will come."""
+        """The next report, ``timeout`` if there is none in time, None if none will come."""
         while b"\n" not in self._unread:
             if not select.select([self._reports], [], [], countdown.wait_s())[0]:
                 os.kill(self._keeper, signal.SIGCONT)  # in case somebody has stopped it
@@ -164,10 +158,7 @@ class HeldLease:
         return _decoder.decode(line)
 
     def _end(self, order: bytes) -> float:
-        """Have the keeper give up its lease; returns when that was confirmed.
-
-        It reports its end once the lease ended; it then continues only to probe what may be sick.
-        """
+        """Have the keeper give up its lease; returns when that was confirmed; it may probe after that."""
         if order:
             with suppress(BrokenPipeError):
                 os.write(self._control, order)

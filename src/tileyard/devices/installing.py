@@ -28,10 +28,8 @@ TMPFILE = "tileyard.conf"
 
 
 def install_directory(directory: Path, tmpfiles: Path) -> list[str]:
-    """Make the lock directory for all users, now and at each start of the host; returns the actions taken.
-
-    One that cannot be trusted is replaced, unless somebody holds or waits for a device in it. What is already
-    right is not changed. Raises UsageError if this user is not root, or it cannot be done.
+    """Make the lock directory for all users, now and at each start; returns the actions taken. An untrusted
+    one is replaced unless in use. Raises UsageError if this user is not root, or it cannot be done.
     """
     if os.geteuid():
         raise UsageError(
@@ -72,7 +70,7 @@ def _serves_all(directory: Path) -> bool:
 
 
 def _set_aside(directory: Path) -> None:
-    """Remove what is at this path if nobody uses it. Raises UsageError if somebody does."""
+    """Remove what is at this path. Raises UsageError if somebody uses it."""
     try:
         directory.lstat()
     except FileNotFoundError:

@@ -1,8 +1,4 @@
-"""Makes or checks the host's lock directory before it is used.
-
-The keeper owns its content (``processes/keeper/directory.py``), and how it is opened and checked
-(``files.py`` there). Root's directory serves all users; a user's serves only that user.
-"""
+"""Makes or checks the host's lock directory, whose content the keeper owns: root's, or for one user."""
 
 import contextlib
 import os
@@ -27,10 +23,7 @@ from tileyard.processes.keeper_line import REFUSALS
 
 
 def prepare_locks(device: Device) -> None:
-    """Make sure that the lock directory of a device exists and can be trusted.
-
-    Raises UsageError, with advice, if it cannot be made or is invalid.
-    """
+    """Make sure that a device's lock directory exists and can be trusted. Raises UsageError, with advice."""
     for directory in sorted({Path(lock).parent for lock in device.locks}):
         prepare_directory(directory)
 

@@ -23,7 +23,7 @@ def index_of(name: str) -> str:
 
 
 def number_of(device: Device) -> str:
-    """The number by which a program opens a device, or those held as one: within the mask if there is one, else as ``index_of``."""
+    """The number by which a program opens a device or a group: within the mask, else ``index_of``."""
     return ",".join(map(str, range(device.count))) if device.mask else index_of(device.name)
 
 
@@ -37,10 +37,8 @@ def normalize_id(text: str) -> str:
 
 
 def device_lock(stable_id: str, lock_dir: Path) -> str:
-    """The lock file of the device with this id, whatever its name.
-
-    Characters that a file's name or a list of paths cannot contain are replaced. If two ids give the
-    same file, their devices exclude each other needlessly, which is the safe side.
+    """The lock file of the device with this id. Characters that names or lists of paths cannot
+    contain are replaced; if two ids give one file, their devices exclude each other.
     """
     safe = re.sub(r"[^a-z0-9._-]", "-", normalize_id(stable_id))
     return str(lock_dir / f"device-{safe}.lock")

@@ -1,7 +1,5 @@
-"""The program that asks NVML which GPUs there are, or for the state of one: ``list``, or ``probe UUID``.
-
-``list`` answers its starter on the channel. ``probe`` states its finding in its last line, and exits with 0 if
-the GPU is well, 1 if it is sick or cannot be asked, and 75 if NVML is not installed.
+"""Asks NVML which GPUs there are (``list``, answered on the channel), or tests one (``probe UUID``). The
+finding is its last line; exits with 0 if well, 1 if sick or not to be asked, 75 without NVML.
 """
 
 import importlib
@@ -70,9 +68,8 @@ def find_fault(nvml: ModuleType, uuid: str) -> str:
 
 
 def try_context() -> str:
-    """Make a context on the only visible GPU and use it; returns what that has shown.
-
-    Raises OSError if the GPU fails, CannotTellError if others leave it no room.
+    """Make and use a context on the only visible GPU; returns what that has shown. Raises OSError
+    if it fails, CannotTellError if others leave no room.
     """
     try:
         driver = importlib.import_module("cuda.bindings.driver")

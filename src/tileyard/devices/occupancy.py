@@ -20,11 +20,9 @@ LOCK_LIMIT_S, PAUSE_S = 2.0, 0.01
 
 
 class Holder(Record):
-    """The holder of a device. ``since`` is in seconds since the epoch, ``number`` is the lease's.
-
-    ``user`` comes from the kernel; ``pid`` and ``command`` come from the holder, and ``pid`` is valid
-    only in its own container. ``device`` is what was leased: it may be another device that shares a
-    part with this one, such as some of its cores.
+    """The holder of a device, ``since`` in seconds since the epoch, ``number`` the lease's.
+    ``user`` comes from the kernel; ``pid``, of its container, and ``command`` from itself.
+    ``device`` is what was leased, maybe another one with a shared part.
     """
 
     device: str
@@ -43,10 +41,7 @@ class Occupancy(Record):
 
 
 def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy, ...]:
-    """The occupancy of each device. Without a lock directory, nobody holds anything.
-
-    Raises UsageError if the directory is invalid.
-    """
+    """The occupancy of each device, none without a lock directory. Raises UsageError if that is invalid."""
     if not lock_dir.exists():
         return tuple(Occupancy() for _ in devices)
     with open_directory(lock_dir) as directory:
@@ -79,13 +74,9 @@ def list_leased(lock_dir: Path) -> tuple[str, ...]:
 def try_hold(
     device: Device, command: str = "tileyard devices probe", *, rest_s: float = 0.0
 ) -> Iterator[bool]:
-    """Hold a device for the block, unless somebody else has it; yields whether it is held.
-
-    This is for probes: it takes no place in the queue, and a device in quarantine can be held too.
-    Without a lock directory nobody holds anything, and none is made: it would belong to the process
-    that happened to look. A device in quarantine is not held if a sick part of it was held within
-    ``rest_s``, according to the kernel's times of its records: so of many that ask, one gets it in each
-    such period. Raises UsageError if the lock directory cannot be used.
+    """Hold a device for the block, for a probe, unless somebody has it; yields whether it is held.
+    It takes no place in the queue; quarantine is no hindrance, unless a sick part was held within
+    ``rest_s``. No lock directory is made. Raises UsageError if that cannot be used.
     """
     lock_dir = Path(device.locks[0]).parent if device.locks else None
     if lock_dir is None or not lock_dir.exists():
@@ -117,9 +108,8 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
 
 
 def keep_from_deciding(root: int) -> bool:
-    """Lock an open lock directory, so that nobody gets a lease in it; False if a stranger has it.
-
-    The lock ends with ``LockDirectory.unlock``, or with the descriptor.
+    """Lock an open lock directory, so that no lease is granted; False if a stranger has it. See
+    ``unlock``.
     """
     deadline = time.monotonic() + LOCK_LIMIT_S
     while time.monotonic() < deadline:
@@ -164,10 +154,7 @@ def _is_rested(
     records: dict[str, list[LeaseRecord]],
     rest_s: float,
 ) -> bool:
-    """Whether nobody has held a sick part of the device for a while.
-
-    A time in the future does not count: the host's clock was set back.
-    """
+    """Whether nobody has held a sick part for a while; future times, from a clock set back, do not count."""
     now_ns = time.time_ns()
     sick = [part for part in parts if directory.quarantines.find(part)]
     changes = [record.changed_ns for part in sick for record in records[part]]

@@ -1,7 +1,4 @@
-"""The foreign queues of this site, from the files that declare devices.
-
-Also what this host knows of them without asking: their clients, and our tasks.
-"""
+"""The foreign queues of this site, and what this host knows of them unasked: clients, and our tasks."""
 
 import shutil
 import sys
@@ -24,10 +21,7 @@ _SUBMITTER_WORDS: Final = ("-P", "-m", SUBMITTER)
 
 
 def read_queues(settings: Settings) -> tuple[ForeignQueue, ...]:
-    """All declared queues in the order of their names' first declaration; the later file wins.
-
-    Raises UsageError, naming file, queue and field, if one is invalid.
-    """
+    """All declared queues, in order; later files win. Raises UsageError with file, queue and field."""
     queues: dict[str, ForeignQueue] = {}
     for path in declaration_files(settings):
         declared = decode_queues(read_tables(path).get("queue", ()), str(path))
@@ -51,11 +45,8 @@ def is_queue(name: str) -> bool:
 
 
 class QueueState(Record):
-    """One declared queue.
-
-    ``tool`` is the program that submits, ``is_tool_found`` whether it is on this machine. ``tasks`` is
-    the number of tasks that the tileyards of this host have in the queue, waiting or running; those of
-    users or containers with hidden processes are not counted.
+    """One declared queue: ``tool`` submits, if found. ``tasks`` counts those of this host's
+    tileyards in the queue, waiting or running, but hidden users' and containers'.
     """
 
     name: str
@@ -73,10 +64,7 @@ def submitter_argv(queue: ForeignQueue) -> tuple[str, ...]:
 
 
 def survey_queues(settings: Settings, root: Path = Path("/")) -> tuple[QueueState, ...]:
-    """Every declared queue. Asks no queue, so it is quick whatever state they are in.
-
-    Raises UsageError if a declaration is not valid.
-    """
+    """Every declared queue; quick, as none is asked. Raises UsageError for an invalid declaration."""
     queues = read_queues(settings)
     tasks = _count_tasks(root) if queues else Counter[str]()
     return tuple(

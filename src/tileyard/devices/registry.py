@@ -1,9 +1,7 @@
 """The devices of this host, and their names.
-
-``cpu`` and ``cpu:0`` are all cores that this process may use, ``cpu:cores=0-1,3`` a declared set of
-them. Accelerators are declared in TOML, or found (GPUs, through NVML); ``sim:0`` and so on are
-simulators. A class such as ``cuda`` names all of its devices, ``auto`` the accelerators, or the CPU if
-there are none. A declared device replaces a found one with the same name or lock.
+``cpu`` and ``cpu:0`` are all cores of this process, ``cpu:cores=0-1,3`` a declared set, ``sim:0`` a
+simulator, ``cuda`` all of a class, ``auto`` the accelerators or else the CPU. A declared device
+replaces a found one of the same name or lock.
 """
 
 import sys
@@ -25,10 +23,7 @@ CPU_PROBE = "tileyard.devices.cpu_probe"
 
 
 def find_devices(settings: Settings, found: Sequence[Found] | None = None) -> tuple[Device, ...]:
-    """Every device of this host: the CPU with all cores of the settings, accelerators, simulators.
-
-    ``found`` are devices that were just found, if any. Raises UsageError if a file that declares devices is not valid.
-    """
+    """Every device of this host: CPU, accelerators (``found``, if given), simulators. Raises UsageError."""
     declared, slots = read_devices(settings)
     found = find_accelerators(AUTO, settings) if found is None else found
     return (
@@ -40,11 +35,8 @@ def find_devices(settings: Settings, found: Sequence[Found] | None = None) -> tu
 
 
 def resolve_devices(name: str, settings: Settings) -> tuple[Device, ...]:
-    """The devices among which a name leaves a choice: at least one.
-
-    ``name`` is ``auto``, a class, a device's name, or its UUID or PCI address. Only devices that the
-    name can refer to are looked for, so that for a CPU neither a file nor a driver is asked. Raises
-    UsageError if there is none.
+    """The devices of a name: ``auto``, a class, a device's name, UUID or PCI address. Looks only
+    where it can refer to: no driver for a CPU. Raises UsageError if there is none.
     """
     kind = class_of(name)
     if kind == "cpu":

@@ -1,11 +1,7 @@
 """Probes devices in quarantine from time to time while somebody waits for one of them.
-
-Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; it ends as soon
-as the other end of that pipe is closed. It prints the name of each recovered device to stdout.
-
-Any number of these may run on a host: the first one holds the device for its probe, and the kernel's
-record of when a device was last held keeps all others from it for an interval. Devices that a person
-has put into quarantine are left alone.
+Run as ``python -P -m tileyard.devices.reprobe lifeline=FD``, with a ``Job`` on stdin; ends with
+that pipe, and prints the name of each recovered device. Of many on a host, one probes a device per
+interval; those that a person put away are left alone.
 """
 
 import asyncio
@@ -29,9 +25,8 @@ async def look_after(
     tell: Callable[[str], None],
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Probe a device whenever it is in quarantine and due; report its name when it has recovered.
-
-    Returns only if the lock directory cannot be used.
+    """Probe a device whenever it is in quarantine and due; report its name when recovered. Returns
+    only if the lock directory cannot be used.
     """
     was_sick = False
     while True:

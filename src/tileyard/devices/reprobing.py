@@ -1,8 +1,4 @@
-"""Starts probes of devices in quarantine while somebody waits for one of them.
-
-A separate process (``reprobe.py``) probes, so that it can neither delay the waiting nor outlast it: it
-ends when this end of its pipe is closed.
-"""
+"""Starts ``reprobe``, which probes devices in quarantine, while somebody waits; it ends with its pipe."""
 
 import contextlib
 import os
@@ -35,11 +31,9 @@ class Job(Record):
 
 
 class Reprobing:
-    """Probes those of ``devices`` that are in quarantine, from the first look that finds one.
-
-    ``news`` is a descriptor to read from once a look has returned True: a line with the name of each
-    recovered device. It is closed by ``stop``. ``cores`` are those on which nothing is disturbed, empty
-    for the ones that the sick devices own, if any. ``every_s`` is the interval between looks.
+    """Probes those of ``devices`` in quarantine, from the first look that finds one. ``news`` can
+    be read once a look was True: a line with the name of each recovered device. ``cores`` can be
+    disturbed, empty for those of the sick devices; ``every_s`` is the interval of looks.
     """
 
     every_s = INTERVAL_S / LOOKS_PER_INTERVAL
@@ -58,10 +52,7 @@ class Reprobing:
         self._lifeline = -1
 
     def look(self) -> bool:
-        """Start the process if it is needed and not running; returns whether it was started. Never waits for it.
-
-        If it cannot be started, the next look tries again: nobody depends on it.
-        """
+        """Start the process if needed, never waiting; returns whether it was. A failure is tried again."""
         _reap()
         if self._process is not None:
             return False

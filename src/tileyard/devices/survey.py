@@ -1,9 +1,4 @@
-"""All devices of a host at one moment: health, holder, queue, and how busy they are.
-
-It also lists the queues that provide other devices. The load of cores is the kernel's count, for all
-processes; that of GPUs is NVML's figure; that of other devices is not known. Nothing watches between
-commands, so there is no history.
-"""
+"""All devices of a host at one moment: health, holder, queue, and load as the kernel or NVML has it."""
 
 import contextlib
 import time
@@ -75,9 +70,8 @@ def find_free_cores(
     pause: Callable[[float], None] = time.sleep,
     root: Path = Path("/"),
 ) -> tuple[int, ...]:
-    """Those of ``cores`` that were idle for at least half of a window; all if there is none, or it is unknown.
-
-    Hardware threads that share a core are free together. ``root`` contains ``proc`` and ``sys``.
+    """Those of ``cores`` idle for half of a window, with the hardware threads they share; all if
+    none or unknown. ``root`` contains ``proc`` and ``sys``.
     """
     before = read_core_times(root)
     pause(window_s)
@@ -91,13 +85,9 @@ def find_free_cores(
 
 
 class DeviceState(Record):
-    """One device.
-
-    ``busy_share`` is the share of the window in which it worked, by any process: for cores
-    by the kernel's account, for GPUs NVML's figure; None where nobody knows. ``held_idle_share`` is
-    the share of the window in which it was held and did not work: 0 if nobody held it, None if it
-    changed hands meanwhile, if only a part of it was held, or if its work is not known.
-    ``unknown`` is why nobody can tell whether it is well, empty otherwise.
+    """One device. ``busy_share`` is the share of the window in which any process used it, None if unknown;
+    ``held_idle_share`` that in which it was held idle: 0 if not held, None if it changed hands, was held in
+    part, or its work is unknown. ``unknown``: why nobody can tell whether it is well.
     """
 
     name: str
@@ -112,10 +102,8 @@ class DeviceState(Record):
 
 
 class Survey(Record):
-    """Every device ``at`` a time in seconds since the epoch, seen through a window of ``window_s``.
-
-    ``queues`` are the declared ones: their devices are not this host's. ``notes`` state what could not
-    be determined.
+    """Every device ``at`` seconds since the epoch, in a window of ``window_s``, and declared
+    ``queues``, whose devices are not this host's. ``notes`` state what is unknown.
     """
 
     at: float
@@ -133,10 +121,7 @@ def survey_devices(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Survey:
-    """Observe every device of the host for ``window_s``.
-
-    Raises UsageError if a declaration or the lock directory is not valid.
-    """
+    """Observe all devices for ``window_s``. Raises UsageError: invalid declaration or lock directory."""
     found = find_accelerators(AUTO, settings)
     devices = (*find_devices(settings, found), *_find_leased_cores(settings))
     earlier, times = read_occupancy(devices, settings.lock_dir), read_core_times()

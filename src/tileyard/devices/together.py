@@ -12,7 +12,7 @@ from tileyard.processes.keeper.worker import variables_of
 
 
 def join_devices(devices: Sequence[Device], count: int) -> tuple[Device, ...]:
-    """Groups of ``count`` neighbours among devices of one kind and identity; of a queue, each slot, which then asks for that number."""
+    """Groups of ``count`` neighbours of one kind and identity; of a queue, slots that ask for that number."""
     found: list[Device] = []
     for (kind, _), group in groupby(sorted(devices, key=_kind_of), _kind_of):
         alike = list(group)

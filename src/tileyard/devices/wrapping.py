@@ -1,8 +1,5 @@
-"""Runs a user's command under a lease, as if called directly, and ends it as a tree.
-
-The caller waits in this process while the command runs under a keeper, in a session of its own and with
-the caller's standard streams. Signals are passed on. No asyncio here: it costs as much as the rest of
-the start.
+"""Runs a user's command under a lease, as if called directly, and ends it as a tree. It has its own
+session and the caller's standard streams and signals. No asyncio: it is slow to import.
 """
 
 import errno
@@ -35,10 +32,7 @@ PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, si
 
 @contextmanager
 def heed_signals() -> Iterator[int]:
-    """Yields a descriptor from which the numbers of signals can be read, in place of their default effect.
-
-    Ignored signals stay ignored, here and in the command: ``nohup`` works.
-    """
+    """Yields a descriptor to read signals' numbers from, in place of their effect; ignored ones stay so."""
     read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = {number: signal.getsignal(number) for number in PASSED_ON}
     wakeup = signal.set_wakeup_fd(write_end)
@@ -57,8 +51,7 @@ def heed_signals() -> Iterator[int]:
 
 class WrappedCommand:
     """One command under a lease. ``tell`` gets every change of its status, the last one included.
-
-    While it waits in the queue, ``reprobing`` repeatedly checks whether devices in quarantine are well.
+    While it waits, ``reprobing`` looks after devices in quarantine.
     """
 
     def __init__(

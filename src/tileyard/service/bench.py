@@ -1,4 +1,4 @@
-"""The resources of a verb in the engine process. Light to import: authors and compilers start before the rest of a run is loaded."""
+"""A verb's resources in the engine process. Light to import: authors start before the rest loads."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,9 +28,8 @@ HERE = Side()
 
 
 class Bench:
-    """The resources of a verb in the engine process. Resources opened here are closed when the run is over.
-
-    ``compilers`` are those of ``begin``, None without it.
+    """A verb's resources in the engine process, closed after the run; ``compilers``: None before
+    ``begin``.
     """
 
     def __init__(self, settings: Settings, conversation: Client) -> None:
@@ -74,10 +73,7 @@ class Bench:
         sides: Sequence[Side] = (HERE,),
         recall: bool = True,
     ) -> Authors:
-        """The authors of these sides, kept off the cores that devices own if there are others.
-
-        With ``recall`` known answers are used again.
-        """
+        """These sides' authors, off devices' cores if others exist; ``recall``: use known answers again."""
         cores = self.settings.cores
         owned = {core for device in devices for core in device.cores}
         free = tuple(core for core in cores if core not in owned) or cores
@@ -88,7 +84,7 @@ class Bench:
         return authors
 
     async def begin(self, authors: Authors, file: str, target: str, compilers: CompilePool) -> None:
-        """Start the author of the file, and the compile worker that describes the target, without waiting for their imports."""
+        """Start the file's author, and the compile worker that describes the target, without waiting."""
         await authors.begin("", file)
         self.compilers = compilers
         self._stack.push_async_callback(compilers.close)

@@ -16,11 +16,8 @@ from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
-    """The devices of a run, each once, in the order in which they are named.
-
-    A name may be that of a class, or of a queue: then it selects the queue's slots. Raises UsageError
-    for an unknown one, for one that cannot run what the target builds, and for two devices that cannot
-    be held at the same time.
+    """A run's devices, each once, in order of their names; a class's, or a queue's slots. Raises
+    UsageError for one unknown, unfit for the target, or not to be held with another.
     """
     chosen: dict[str, Device] = {}
     for name in names or (find_needs(target).device_class,):
@@ -62,10 +59,7 @@ def require_timed(target: str) -> None:
 
 
 def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
-    """The target, with the architecture of the named devices if it has none.
-
-    Raises UsageError if they have several. If none is known the target is unchanged.
-    """
+    """The target, given the named devices' architecture if it has none. Raises UsageError for several."""
     needs = find_needs(target)
     if not needs.native or ":" in target:
         return target
@@ -88,10 +82,7 @@ def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
 
 
 def add_joined(devices: Sequence[Device], needs: Mapping[int, str]) -> tuple[Device, ...]:
-    """These devices, and groups of them: ``needs`` are numbers of devices, each with a case that needs so many at once.
-
-    Raises UsageError if there are too few of one kind.
-    """
+    """These devices, and groups: ``needs`` are numbers needed at once. Raises UsageError if too few."""
     found = list(devices)
     for count, case in sorted(needs.items()):
         joined = join_devices(devices, count) if count > 1 else devices
@@ -108,10 +99,8 @@ def add_joined(devices: Sequence[Device], needs: Mapping[int, str]) -> tuple[Dev
 def choose_calm(
     names: Sequence[str], target: str, settings: Settings
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Devices for times that are compared, and notes on them: all that are named, else one. Takes half a second on CPUs.
-
-    Without a name, cores with other work are left out: a kernel waits for its slowest core. Raises as ``choose_devices``, and
-    for devices that are not of one kind: a pair may be timed on each of them.
+    """Devices for times that are compared, and notes on them: all that are named, else one, of cores without
+    other work. Takes half a second on CPUs. Raises as ``choose_devices``, and for several kinds.
     """
     devices = choose_devices(names, target, settings)
     for other in devices[1:] if names else ():
@@ -150,9 +139,8 @@ def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueu
 
 
 def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
-    """The names of this number of CPU devices that share the cores evenly; empty for the target's usual ones.
-
-    Raises UsageError if there are fewer cores.
+    """Names of as many CPU devices as share the cores evenly; empty: the usual. Raises UsageError if too
+    few.
     """
     if not count or not find_class(find_needs(target).device_class).is_cores:
         return ()

@@ -1,6 +1,5 @@
-"""The client's side: starts the engine process, passes on its events, answers its questions.
-
-Nothing here touches the caller's event loop, signal handlers or process state.
+"""The client's side: starts the engine process, passes on its events, answers its questions. Leaves
+the caller's event loop, signal handlers and process state alone.
 """
 
 import contextlib
@@ -36,14 +35,11 @@ AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]
 
 DEAF_S = 1.5
-"""Seconds within which an engine must acknowledge the order to end at once; otherwise it is killed, and its keepers end the rest."""
+"""Seconds in which an engine must acknowledge the order to end at once, before it is killed."""
 
 
 class RunClient(Generic[ResultT]):
-    """One run of a verb, in an engine process of its own.
-
-    ``answer`` is the author, if the user's code is in this process and not in a file.
-    """
+    """One run of a verb, in its own engine process; ``answer`` is the author of code in this process."""
 
     def __init__(
         self, verb: Verb[ResultT], settings: Settings, answer: AnswerQuestion | None = None
@@ -57,11 +53,8 @@ class RunClient(Generic[ResultT]):
         self._giving_up: threading.Timer | None = None
 
     def run(self, listen: Listener) -> ResultT:
-        """Run to the end and return the result.
-
-        Raises what the engine refused, as a TileyardError, InterruptedRunError if it was ended by
-        ``stop`` with ``now``, or EngineLostError if it died. Leaving early, by an exception of
-        ``listen`` or Ctrl-C, ends the engine and all its workers.
+        """Run to the end and return the result. Raises the engine's TileyardError, InterruptedRunError after
+        ``stop`` with ``now``, EngineLostError. Leaving early ends the engine and all its workers.
         """
         argv = (sys.executable, "-P", "-m", "tileyard.service.process")
         env = {**os.environ, **self._settings.environment(), JOB: find_job(os.environ)}

@@ -6,10 +6,7 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 
 class Start(Record, tag="start"):
-    """Begin a run: of the Verb called ``name`` in ``module``, with these fields.
-
-    ``file`` is the file of the module, empty for one of Tileyard's own.
-    """
+    """Begin a run of the Verb ``name`` in ``module``, from ``file`` if not our own, with these fields."""
 
     module: str
     name: str

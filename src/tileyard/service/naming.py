@@ -9,10 +9,8 @@ from tileyard.store.events import begin_run_file
 
 
 def claim_run_name(home: Path, store: Store) -> str:
-    """A unique name among all runs of ``home``, past and future; names sort by time.
-
-    Year, month and day, hour and minute, four random digits. The name is claimed by the creation of the
-    run's event stream, also against other processes. Raises HomeError if that cannot be created.
+    """Claim a unique name among all runs of ``home`` by creating its event stream; names sort by
+    time. It is year, month and day, hour and minute, four random digits. Raises HomeError.
     """
     while True:
         name = f"{time.strftime('%Y%m%d-%H%M')}-{secrets.token_hex(2)}"

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 async def carry_out(verb: Verb[ResultT], bench: "Bench", stopping: asyncio.Event) -> ResultT:
-    """Open a verb, carry out its plan, and return its result: see ``runs.drive``.
-
-    Raises TileyardError if the request is invalid.
-    """
+    """Open a verb, carry out its plan, return its result, as ``runs.drive``. Raises TileyardError."""
     if verb.golden_threads:
         bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
     if verb.python_limit_s:

@@ -1,7 +1,5 @@
-"""The engine process: serves one client, then ends. Started by ``service.client``.
-
-``python -P -m tileyard.service.process``; asyncio runs on the main thread, so that workers, which die
-with the thread that started them, die with the process.
+"""The engine process, ``python -P -m tileyard.service.process``: serves one client, then ends.
+asyncio runs on the main thread, with which workers die.
 """
 
 import asyncio

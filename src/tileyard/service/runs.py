@@ -34,11 +34,9 @@ HALTING = "stopping: {} failed; running cases finish, no new ones start"
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: why, when it had begun, and how the cases that were only built ended.
-
-    ``shelf`` is the data that a runner would need for them, by the case's key, like ``builds``.
-    ``seconds`` is the duration since the verb was opened. ``tell`` sends an event to all listeners of
-    the run, and ``unrecorded`` are its trials that the store could not take.
+    """How a run ended: why, when begun, after how many ``seconds``, and by case how what was only
+    built ended (``builds``) and what a runner would need for it (``shelf``). ``tell`` sends to the
+    run's listeners; ``unrecorded``: trials that the store could not take.
     """
 
     run: str
@@ -59,13 +57,12 @@ class Ending:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Generic[ResultT]):
-    """The plan of a verb: a source of cases, and the fold that gives its result, which ``finish`` completes unless the run was cut short.
-
-    ``grounds`` are the devices per target; ``named`` are the devices as they were requested. ``programs`` is
-    the place where programs run, if any; folders of those that passed are
-    removed unless ``keep_work``. ``packed`` finds what was built elsewhere. After ``trim_after_s``, or the whole ``budget_s``, cases that are
-    planned and not begun are dropped for ``budget_reason``, if ``may_trim`` still holds.
-    ``begun`` is sent as the first event; its run, time, target and devices are filled in.
+    """The plan of a verb: a source of cases, and the fold to its result, which ``finish`` completes
+    unless cut short.
+    ``grounds`` are the devices per target, ``named`` those requested. ``programs`` is where
+    programs run, whose passed folders are removed unless ``keep_work``; ``packed`` finds what was
+    built elsewhere. After ``trim_after_s``, or the whole ``budget_s``, cases not begun are dropped
+    for ``budget_reason`` if ``may_trim`` holds. ``begun`` is the first event, to be filled in.
     """
 
     source: CaseSource
@@ -89,10 +86,8 @@ class Plan(Generic[ResultT]):
 
 
 async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
-    """Drive a plan's source to its end, and return the result.
-
-    Once ``stopping`` is set nothing new is started. If this is cancelled while cases run, everything is
-    ended, and the result is based on what is known by then.
+    """Drive a plan's source to its end; return the result. ``stopping``: nothing new is started. If
+    cancelled while cases run, all is ended, and the result is of what is known.
     """
     for device in (one for devices in plan.grounds.values() for one in devices):
         prepare_locks(device)  # before there is a store: a refused run leaves no trace

@@ -1,7 +1,4 @@
-"""What a client can send to the engine process: a verb, a source of cases and a fold over their trials.
-
-Light to import: what carries a verb out is not, and is found by name.
-"""
+"""What a client can send to the engine process: a verb, whose plan is found by name. Light to import."""
 
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, get_args
@@ -23,11 +20,9 @@ ResultT = TypeVar("ResultT")
 
 
 class Verb(Record, Generic[ResultT], kw_only=True):
-    """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
-
-    ``opener`` is the function that opens it, as ``module:function``, and ``kept`` is printed for a run that did not
-    end. ``golden_threads`` replaces that of the settings, 0 for no replacement, and ``python_limit_s`` likewise.
-    ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of the target's class.
+    """Base of all verbs, named with their result, as in ``class Count(Verb[Counted])``. ``opener`` opens it,
+    as ``module:function``; ``kept`` is printed for a run cut short. ``golden_threads`` and ``python_limit_s``
+    replace the settings', unless 0. ``devices`` are names, empty for all of the target's class.
     """
 
     opener: ClassVar[str] = ""
@@ -41,7 +36,7 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     devices: tuple[str, ...] = ()
 
     def settle(self, settings: "Settings") -> Self:
-        """The same, with the architecture of this host's devices if the target has none. Raises UsageError."""
+        """The same, with this host's architecture if the target has none. Raises UsageError."""
         from tileyard.service.choosing import require_timed, settle_target
 
         if self.is_timing:
@@ -50,7 +45,7 @@ class Verb(Record, Generic[ResultT], kw_only=True):
         return msgspec.structs.replace(self, target=target)
 
     async def open(self, bench: "Bench") -> "Plan[ResultT]":
-        """Make the resources of a run, in the engine process. Raises TileyardError if the request is invalid."""
+        """Make a run's resources, in the engine process. Raises TileyardError for an invalid request."""
         plan: Plan[ResultT] = await resolve_name(self.opener)(self, bench)
         return plan
 
@@ -62,9 +57,8 @@ class Verb(Record, Generic[ResultT], kw_only=True):
 
 
 class KernelVerb(Verb[ResultT], kw_only=True):
-    """A verb about one kernel of a ``file``, which is empty if the client itself is the author.
-
-    ``compile_workers`` and ``group_size`` are as in a yard; without ``reuse`` no earlier answer of the author is used.
+    """A verb about one kernel of a ``file``, empty if the client is the author. ``compile_workers``
+    and ``group_size`` are as in a yard; ``reuse``: the author's earlier answers are used.
     """
 
     file: str

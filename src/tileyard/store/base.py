@@ -48,10 +48,9 @@ class CaseTimes(Record):
 
 
 class TrialQuery(Record):
-    """Selects trials to list; an empty field selects all. ``limit`` 0 means all.
-
-    ``kernel`` is that of a trial, or its testcase if it has none. ``case`` is the id of a case, which contains the
-    kernel's name, or a leading part of ids up to a slash. ``run_keys`` selects trials with any of these keys. With ``was_run`` cases that did not run are left out.
+    """Selects trials to list; an empty field, or ``limit`` 0, selects all. ``kernel`` is a trial's,
+    or its testcase; ``case`` an id, or leading parts up to a slash; ``run_keys`` match any.
+    ``was_run``: only cases that ran.
     """
 
     kernel: str = ""
@@ -66,10 +65,8 @@ class TrialQuery(Record):
 
 
 class Store(Protocol):
-    """The trials of one data directory; a context manager, usable from any thread.
-
-    Every method raises HomeError if the store cannot be used (full disk, damage, a lock that is
-    held for too long). A row that cannot be read is skipped and counted.
+    """The trials of one data directory; a context manager, usable from any thread. Methods raise
+    HomeError if it cannot be used; unreadable rows are skipped and counted.
     """
 
     def close(self) -> None:
@@ -85,10 +82,7 @@ class Store(Protocol):
         """One line about the rows that could not be read so far and were skipped; empty if there are none."""
 
     def record(self, trial: Trial) -> None:
-        """Append a trial; it survives the death of this process once this has returned.
-
-        Raises ValueError if a trial with this id exists.
-        """
+        """Append a trial, which survives this process from then on. Raises ValueError if its id exists."""
         self.record_all([trial])
 
     def record_all(self, content: Sequence[Trial]) -> None:
@@ -97,7 +91,7 @@ class Store(Protocol):
     def find_measured(
         self, key: MeasurementKey, config: Mapping[str, Value] | None = None
     ) -> Trial | None:
-        """The latest trial of this measurement whose outcome is in REUSABLE: of this config, else of one with the same binary."""
+        """The latest REUSABLE trial of this measurement: of this config, else of one with the same binary."""
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
         """The latest trial of a suite's case that passed with this run key, in this run if one is named."""
@@ -106,16 +100,10 @@ class Store(Protocol):
         """The latest trial that failed while this was built, before it had a run key."""
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
-        """Seconds that the latest trials of a kernel ran, on any device.
-
-        The keys are ``canonical_json((arguments, config))``.
-        """
+        """Seconds of a kernel's latest trials on any device, by ``canonical_json((arguments, config))``."""
 
     def list_run_times(self, target: str = "", latest: int = LATEST) -> list[RunTime]:
-        """Durations of the ``latest`` attempts at each case of a suite; an empty target matches all.
-
-        They are in the order of cases, the oldest of each case first.
-        """
+        """Durations of the ``latest`` attempts per suite case, oldest first; an empty target means all."""
 
     def list_case_times(
         self,

@@ -16,7 +16,7 @@ from tileyard.store.events import EventLog, run_file
 
 
 class Line(Record, omit_defaults=True):
-    """The first line, which states what the file is; or a trial; or what a study has decided by trials of the file."""
+    """The first line, which states what the file is; or a trial; or a study's choice by these trials."""
 
     tileyard: Literal["", "trials 1"] = ""
     trial: Trial | None = None
@@ -24,7 +24,7 @@ class Line(Record, omit_defaults=True):
 
 
 def encode_trials(trials: Iterable[Trial], choices: Iterable[Choice]) -> bytes:
-    """A file of these trials, and of those choices whose winner is among them. Their logs stay where they were written."""
+    """A file of these trials, and of those choices whose winner is among them, without logs."""
     carried = {one.id: msgspec.structs.replace(one, log="") for one in trials}
     lines = (
         Line(tileyard="trials 1"),
@@ -69,9 +69,8 @@ def _check_name(trial: Trial) -> None:
 def import_trials(
     home: Path, store: Store, trials: Sequence[Trial], choices: Iterable[Choice]
 ) -> list[Trial]:
-    """Record the trials that are not there yet, with their choices, and return them.
-
-    Raises UsageError if another trial has the id of one, and HomeError; in the first case nothing is recorded.
+    """Record the trials that are missing, with their choices, and return them. Raises HomeError,
+    and UsageError if another trial has the same id: then nothing is recorded.
     """
     runs = dict.fromkeys(trial.run for trial in trials)
     recorded = [one for run in runs for one in store.list_trials(TrialQuery(run=run, limit=0))]

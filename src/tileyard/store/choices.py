@@ -1,6 +1,5 @@
-"""Stores what studies have decided, beside the trials: for some arguments of a kernel on some silicon, the config that won.
-
-One append-only file, written by every study that ends and by imports; the latest line of a subject counts.
+"""Stores what studies decided: the config that won, by a kernel's arguments and silicon. One
+append-only file, for studies and imports; the latest line of a subject counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +19,9 @@ FILE_NAME = "choices.jsonl"
 
 
 class Choice(Record):
-    """The config that won.
-
-    ``tensors`` are the kernel's, in calling order. ``latency_ns`` is the median time of a launch, ``file`` the name of the kernel's file without
-    its folders, ``trial`` the winner's in the home where it was tuned, and ``build`` the key of its binary. ``rule`` is as in an Elaborated.
+    """The config that won. ``tensors`` are in calling order, ``latency_ns`` is the median of a
+    launch, ``file`` the kernel's without folders, ``trial`` the winner's in the home where it was
+    tuned, ``build`` its binary's key, ``rule`` as in an Elaborated.
     """
 
     kernel: str

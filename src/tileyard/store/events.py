@@ -1,4 +1,4 @@
-"""Writes and reads the raw event stream of a run: one JSON line per event, appended to ``runs/<run>.jsonl``."""
+"""Writes and reads the raw event stream of a run: one JSON line per event, in ``runs/<run>.jsonl``."""
 
 import contextlib
 import os
@@ -33,10 +33,8 @@ _OLD_DECODER = msgspec.json.Decoder(_OldPlanned)
 
 
 class EventLog:
-    """Appends the events of one run; a context manager.
-
-    An event survives the death of the process once ``append``, or a ``flush`` after its ``add``, has
-    returned. Raises HomeError if the file cannot be written; the events stay for the next ``flush``.
+    """Appends the events of one run; a context manager. One survives this process after ``append``,
+    or ``add`` and ``flush``; both raise HomeError, and the events stay for the next ``flush``.
     """
 
     def __init__(self, home: Path, run: str) -> None:
@@ -83,10 +81,7 @@ class EventLog:
 
 
 class StoredRun(Record):
-    """The trials in a run's event stream, in the order in which they ended.
-
-    ``skipped`` counts lines that could not be read, such as one that a killed engine left torn.
-    """
+    """The trials in a run's event stream, as they ended; ``skipped`` counts unreadable lines."""
 
     trials: tuple[Trial, ...]
     skipped: int
@@ -122,9 +117,8 @@ def _open_stream(path: Path, flags: int = 0) -> int:
 
 
 def read_events(path: Path) -> Iterator[Event | None]:
-    """The events of a stream, None in place of a line that cannot be read.
-
-    In a stream of version 1 the planned cases are omitted, and trials are upgraded. Raises HomeError if the stream cannot be opened or is newer.
+    """A stream's events, None for an unreadable line. Version 1: no planned cases, upgraded trials.
+    Raises HomeError if it cannot be opened or is newer.
     """
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its writer

@@ -38,10 +38,7 @@ NETWORK = frozenset(
 
 
 def find_filesystem(path: Path, mounts: Path = MOUNTS) -> str:
-    """The type of the file system that contains ``path``, or empty if the host does not report it.
-
-    ``path`` need not exist yet. Of several mounts on one place the last one counts.
-    """
+    """The type of the file system of ``path``, which need not exist, by its last mount; empty if unknown."""
     try:
         table = mounts.read_text()
     except OSError:

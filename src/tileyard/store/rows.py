@@ -35,11 +35,8 @@ def try_trial(record: object) -> Trial | None:
 
 
 def upgrade(trial: Trial, text: bytes) -> Trial:
-    """The trial in the JSON ``text``, written by any version of Tileyard.
-
-    Version 1 has no fields that identify a suite's case: such a trial's kernel is the testcase, its
-    arguments are the case's name and, from the second on, the attempt, which also ends its id. Tests
-    of pytest have no arguments, and a kernel that is the test's function.
+    """The trial in the JSON ``text`` of any version. Version 1 has no fields for a suite's case: the testcase
+    is in ``kernel``, name and attempt in the arguments. Tests of pytest have no arguments.
     """
     arguments, is_test = trial.arguments, trial.target == "pytest"
     is_case = "case" in arguments and trial.case.startswith(f"{trial.kernel}/")

@@ -1,4 +1,4 @@
-"""Contains the part of the store that is specific to SQLite: opening its file, fast queries, and migration."""
+"""The part of the store that is specific to SQLite: opening its file, fast queries, and migration."""
 
 import fcntl
 import os
@@ -48,7 +48,7 @@ FILE = "store.db"
 APPLICATION_ID = 0x54494C45
 BUSY_S = 30.0
 CHECKPOINT_PAGES = 8000
-"""Pages between checkpoints. Keys are random, so trials dirty pages all over: written back together, each page is written once."""
+"""Pages between checkpoints: trials dirty pages all over, so many are written back together."""
 MIGRATION_KIB = 64_000
 """KiB of memory for a migration, which sorts all trials of suites."""
 
@@ -72,10 +72,8 @@ def has_store(home: Path) -> bool:
 
 
 def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = MOUNTS) -> "Sqlite":
-    """The opened store of ``home``. A new one gets its first rows from ``fill``.
-
-    Raises HomeError if ``home`` cannot be written or is on a network file system, and if
-    the file is damaged, not ours, or from a newer version.
+    """The opened store of ``home``; ``fill`` gives a new one its first rows. Raises HomeError if
+    ``home`` is not writable or on a network file system, or the file damaged, not ours or newer.
     """
     path = home / FILE
     require_local(home, mounts)
@@ -104,12 +102,8 @@ def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = 
 
 
 class Sqlite:
-    """The database of a store: a pool of connections, and one for the statements of every case.
-
-    Usable from any thread. Errors of SQLite become a HomeError that names ``path`` and what to do.
-
-    The statements of every case are prepared once, and go to the driver directly: through the pool and the statement
-    compiler of SQLAlchemy a look-up takes ten times as long.
+    """The database of a store, usable from any thread: a pool, and a connection for every case's statements,
+    which SQLAlchemy would slow tenfold. Errors become a HomeError that names ``path`` and what to do.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,7 +157,7 @@ class Sqlite:
     def doubles(
         column: ColumnElement[float | None], condition: ColumnElement[bool]
     ) -> ColumnElement[Sequence[float]]:
-        """An aggregate: the numbers of a column in the matching rows; values that are not numbers are omitted."""
+        """An aggregate: a column's numbers in the matching rows, without what is no number."""
         return func.doubles(column, type_=_Array).filter(condition)
 
     def _open_cursor(self) -> DBAPICursor:
@@ -204,7 +198,7 @@ def _make_engine(path: Path) -> Engine:
 
 
 def _decode(data: bytes) -> str | bytes:
-    """A text of a row; bytes that are not text stay bytes: they are invalid in their column, and affect nothing else."""
+    """A text of a row; invalid bytes stay bytes, and affect nothing else."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -266,7 +260,7 @@ def _insert(cursor: DBAPICursor, rows: Sequence[Row]) -> None:
 
 @contextmanager
 def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
-    """Run the block as one transaction: the driver is in autocommit mode, where every statement is one of its own."""
+    """Run the block as one transaction: the driver is in autocommit mode."""
     cursor.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -281,7 +275,7 @@ def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
 
 
 def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[Row]]) -> None:
-    """Refuse a file that is not ours; create the tables in a new file, all at once, or migrate an older one."""
+    """Refuse a file that is not ours; create a new file's tables, all at once, or migrate an older one."""
 
     def ask(name: str) -> int:
         return int(connection.exec_driver_sql(name).scalar_one())
@@ -317,10 +311,7 @@ def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[
 
 
 def _tell_suites_apart(cursor: DBAPICursor) -> None:
-    """From version 1 to 2: suites get a table; older trials get the fields from ``rows.upgrade``.
-
-    Records, nine tenths of the file, stay unchanged.
-    """
+    """From version 1 to 2: suites get a table, older trials fields of ``rows.upgrade``; records stay."""
     columns = {row[1] for row in cursor.execute("PRAGMA table_info(trials)").fetchall()}
     if "run_s" not in columns:  # from before there were suites
         cursor.execute("ALTER TABLE trials ADD COLUMN run_s FLOAT")

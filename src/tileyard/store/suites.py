@@ -31,10 +31,7 @@ _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
 def read_run_times(connection: Connection, target: str, latest: int) -> tuple[list[RunTime], int]:
-    """The latest attempts that really ran, in the order of cases, the oldest of each case first.
-
-    The second value is the number of rows that were skipped because they are invalid.
-    """
+    """The latest attempts that really ran, cases in order, oldest first, and the number of invalid rows."""
     conditions: list[ColumnElement[bool]] = [
         suite_trials.c.reused.is_(False),
         suite_trials.c.outcome.in_(_TOLD),
@@ -68,10 +65,8 @@ def read_case_times(
     since: float,
     on: tuple[str, str],
 ) -> tuple[list[CaseTimes], int]:
-    """All attempts that really ran and got to a device, case by case, and the number of invalid rows.
-
-    ``on`` is a target and a class of devices, empty for all. A column's numbers become an array within
-    the database: a Python row for each would take four times as long.
+    """All attempts that ran and got to a device, by case, and the number of invalid rows. ``on`` is a target
+    and a class of devices, empty for all. Arrays are made within the database, which costs a quarter.
     """
     target, device_class = on
     conditions = [

@@ -91,10 +91,9 @@ class TrialStore(Store):
 
     @classmethod
     def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
-        """Open the store of ``home``; if there is none, create it, from the event streams if any.
-
-        Raises HomeError if ``home`` is not writable or on a network file system, and if
-        the file is damaged or from a newer version. ``mounts`` is the host's table of mounts.
+        """Open the store of ``home``, or create it, from any event streams; ``mounts``: the host's
+        table. Raises HomeError if ``home`` is not writable or on a network file system, or the file
+        damaged or newer.
         """
         skipped = 0
 
@@ -133,7 +132,7 @@ class TrialStore(Store):
     def find_measured(
         self, key: MeasurementKey, config: Mapping[str, Value] | None = None
     ) -> Trial | None:
-        """The latest reusable trial of this measurement: of this config if there is one, else of one with the same binary."""
+        """The latest reusable trial of this measurement: of this config, else of one with the same binary."""
         return self._find(_FIND_MEASURED, key, config=encode_config(config or {}))
 
     def find_passed(self, key: RunKey, run: str = "") -> Trial | None:
@@ -149,9 +148,8 @@ class TrialStore(Store):
         return self._find(_FIND_BUILD_FAILURE, build)
 
     def find_durations(self, kernel: str, target: str) -> dict[str, float]:
-        """Seconds that the latest trials of a kernel ran, on any device.
-
-        The keys are ``canonical_json((arguments, config))``. At most DURATIONS trials are read.
+        """Seconds that a kernel's latest trials ran on any device, by ``canonical_json((arguments,
+        config))``. At most DURATIONS trials are read.
         """
         statement = (
             select(_RECORD)

@@ -13,7 +13,7 @@ from tileyard.store.choices import Choice, decode_choices, encode_choices
 
 
 def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
-    """Write a bundle of these choices with their binaries. Raises UsageError if one is gone, and BundleError."""
+    """Write a bundle of these choices and their binaries. Raises UsageError if one is gone; BundleError."""
     objects = ObjectStore(home / "objects")
     for one in choices:
         if not one.build or find_artifact(one.build, objects) is None:
@@ -27,9 +27,8 @@ def pack_winners(choices: Sequence[Choice], home: Path, output: Path) -> None:
 
 
 def open_winners(path: Path, home: Path) -> tuple[Choice, ...]:
-    """Put the binaries of a bundle into a data directory; return the choices that belong to them.
-
-    Raises IncompatibleError for a bundle that does not fit this host, BundleError, and UsageError.
+    """Put a bundle's binaries into a data directory; return their choices. Raises IncompatibleError
+    for an unfit bundle, BundleError, UsageError.
     """
 
     def accept(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> None:
