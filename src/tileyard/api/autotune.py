@@ -1,7 +1,5 @@
 """TileLang's tuner with its arguments, chained calls and results, carried out by Tileyard.
-
-``tileyard.autotune``, ``tileyard.AutoTuner`` and ``tileyard.set_autotune_inputs`` replace those of ``tilelang`` and
-``tilelang.autotuner``: only the import changes.
+``tileyard.autotune``, ``AutoTuner`` and ``set_autotune_inputs`` replace those of ``tilelang``.
 """
 
 import contextlib
@@ -49,17 +47,18 @@ CPU = "cpu"
 QUEUE_LIMIT_S = 1800.0
 """Seconds that a tuner waits for a device."""
 TIMERS = ("event", "cudagraph", "wall")
-"""The supported timing backends of TileLang: launch by launch, captured, and with a clock, the only one for a CPU."""
+"""TileLang's timing backends here: launch by launch, captured, and with a clock, a CPU's only one."""
 
 
 class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
-    """As ``tilelang.autotuner.AutoTuner``: ``from_kernel(..).set_compile_args(..).set_profile_args(..).run(..)``.
+    """As ``tilelang.autotuner.AutoTuner``:
+    ``from_kernel(..).set_compile_args(..).set_profile_args(..).run(..)``.
 
-    Without a target, kernels are built for the GPU if there is one, otherwise for the CPU. ``run`` uses all visible
-    devices unless ``benchmark_devices`` or ``benchmark_multi_gpu=False`` says otherwise; ``benchmark_devices`` may also be names
-    of devices. ``warmup`` and ``rep`` are numbers of launches; without both, times are taken until they are known well
-    enough. The result is TileLang's AutotuneResult: ``config``, ``latency`` and ``ref_latency`` in milliseconds,
-    ``libcode``, ``func``, ``kernel``.
+    Without a target, kernels are built for the GPU if there is one, otherwise for the CPU. ``run`` uses all
+    visible devices unless ``benchmark_devices`` or ``benchmark_multi_gpu=False`` says otherwise;
+    ``benchmark_devices`` may also be names of devices. ``warmup`` and ``rep`` are numbers of launches;
+    without both, times are taken until they are known well enough. The result is TileLang's AutotuneResult:
+    ``config``, ``latency`` and ``ref_latency`` in milliseconds, ``libcode``, ``func``, ``kernel``.
     """
 
     _ground: Ground | None = None
@@ -79,7 +78,9 @@ class AutoTuner(TileLangTuner):  # type: ignore[misc]  # TileLang is not typed
         return self
 
     def run(self, *args: object, **kwargs: object) -> object:
-        """As TileLang's. Raises ChainError (a ValueError) for invalid arguments, and RuntimeError if no config passed."""
+        """As TileLang's. Raises ChainError (a ValueError) for invalid arguments, and RuntimeError
+        if no config passed.
+        """
         if self._ground is None:
             self.set_compile_args()
         with assume_target():
@@ -106,7 +107,7 @@ class TunedFunction(AutoTuneImpl):  # type: ignore[misc]  # TileLang is not type
         return tuner
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Tune for these arguments unless done before; returns the kernel, or in the eager style its outputs."""
+        """Tune for these arguments unless done before; returns the kernel, or eager outputs."""
         with assume_target():
             return super().__call__(*args, **kwargs)
 
@@ -210,7 +211,7 @@ class DeviceGround:
 
 
 class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
-    """A kernel of ours with the interface of TileLang's: with a profiler, its source, and its tuning results."""
+    """A kernel with the interface of TileLang's: with a profiler, its source, and its tuning results."""
 
     def __init__(self, func: Any, adapter: Adapter, target: Any) -> None:  # noqa: ANN401 (TVM's)
         # TileLang's own __init__ would compile.
@@ -231,7 +232,7 @@ class TunedKernel(JITKernel):  # type: ignore[misc]  # TileLang is not typed
 
 
 def _choose_ground(asked: Any) -> tuple[Ground, object]:  # noqa: ANN401 (TileLang's)
-    """The ground on which kernels for a TileLang target are built and run, and TileLang's target. Raises UsageError."""
+    """The ground where kernels for a TileLang target are built and run, and its target. Raises UsageError."""
     if (script := script_ground()) is not None:
         return script, determine_target(asked or env.get_default_target(), return_object=True)
     settings = settings_for(None)

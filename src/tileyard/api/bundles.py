@@ -47,10 +47,7 @@ SUFFIX = ".tyb"
 
 
 class LoadedBundle(Mapping[str, LoadedKernel]):
-    """The kernels of a bundle by name, each loaded at its first use.
-
-    Called with arrays, it runs the one kernel that was built for their shapes and dtypes.
-    """
+    """A bundle's kernels by name, loaded at first use. Called with arrays, it runs the one for these."""
 
     def __init__(
         self, path: Path, kernels: Mapping[str, PackedKernel], settings: Settings, device: str
@@ -92,7 +89,7 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
         return self[choose_case(self._kernels, name, self._path)]
 
     def __call__(self, *arguments: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """Run the kernel for these arrays: see ``Winner.load``. Raises UsageError if there is none, or several."""
+        """Run the kernel for these arrays: see ``Winner.load``. Raises UsageError for none, or several."""
         shapes = list_shapes(arguments)
         if shapes not in self._fitting:
             names = [
@@ -112,9 +109,8 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
 
 
 def load_bundle(path: Path, settings: Settings, device: str) -> LoadedBundle:
-    """Add the kernels of a bundle to the data directory, and return them.
-
-    Raises BundleError, IncompatibleError, and UsageError for a bundle without kernels.
+    """Add a bundle's kernels to the data directory; return them. Raises BundleError,
+    IncompatibleError, UsageError if it has none.
     """
     home = settings.make_home()
     kind = read_manifest(path).kind
@@ -152,7 +148,7 @@ def _read_selection(path: Path, home: Path) -> dict[str, PackedKernel]:
 def _read_winners(
     choices: Sequence[Choice], settings: Settings, device: str
 ) -> dict[str, PackedKernel]:
-    """Each winner by its kernel and arguments; of winners on several kinds of silicon, the one of this silicon if any."""
+    """Each winner by its kernel and arguments; of several kinds of silicon, this one's if any."""
 
     def is_own(choice: Choice) -> bool:
         return choice.silicon == _silicon_for(choice.target, settings, device)
@@ -189,12 +185,12 @@ def load(
 ) -> LoadedKernel | LoadedBundle:
     """The kernel of a recorded trial as a function on arrays, by the trial's id; or the kernels of a bundle.
 
-    ``"gemm.tyb"`` is a bundle written by ``tileyard compile -o`` or ``tileyard export --binaries``: a mapping from name to
-    kernel, which can itself be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one kernel of it, as in ``tileyard inspect``.
-    A bundle needs neither sources nor TileLang.
+    ``"gemm.tyb"`` is a bundle written by ``tileyard compile -o`` or ``tileyard export --binaries``: a mapping
+    from name to kernel, which can itself be called with arrays. ``"gemm.tyb::block_M=64,block_N=64"`` is one
+    kernel of it, as in ``tileyard inspect``. A bundle needs neither sources nor TileLang.
 
-    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is gone, IncompatibleError for a
-    bundle that does not fit this host.
+    Raises UsageError if there is no such trial, file or kernel, DamagedError if the artifact is
+    gone, IncompatibleError for a bundle that does not fit this host.
     """
     settings = settings_for(home)
     file, _, name = os.fspath(trial).partition("::")

@@ -21,7 +21,7 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """The defaults of a study that the user does not choose. ``finalists``, ``rounds`` and ``check_sync`` are as in a TuneRequest."""
+    """Defaults that users do not choose: ``finalists``, ``rounds`` and ``check_sync`` of a TuneRequest."""
 
     target: str = "cpu"
     timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
@@ -38,7 +38,7 @@ FOR_SCRIPTS = Manner(
     rounds=15,
     check_sync=False,
 )
-"""The defaults for scripts, which expect a GPU's times and do not wait long for cores; their kernels are checked at the end."""
+"""The defaults for scripts, which expect a GPU's times; their kernels are checked at the end."""
 
 
 def run_study(
@@ -47,10 +47,7 @@ def run_study(
     answer: Callable[[AuthorRequest], AuthorReply],
     manner: Manner,
 ) -> Studied:
-    """Run a study in a separate engine; its results go to the store like those of ``tileyard tune``.
-
-    Raises TileyardError.
-    """
+    """Run a study in a separate engine, and store it as ``tileyard tune`` does. Raises TileyardError."""
     wishes = read_wishes(os.environ, len(os.sched_getaffinity(0)))
     usual = Limits()
     request = TuneRequest(

@@ -35,12 +35,10 @@ from tileyard.workers.local_builder import LocalBuilder
 
 class Dispatch:
     """A kernel as a function of its tensors.
-
-    The first call with tensors of some shapes and dtypes looks up the config that won for these on this device, and loads its kernel, or
-    builds it in one of the threads and processes that need it; later calls find it in a dictionary. For shapes that were never
-    tuned the kernel has the ``default`` config. ``built`` counts the kernels that were built here.
-
-    A kernel given only by name, such as ``gemm`` or ``gemm.py::gemm``, runs the winning binaries: nothing is built, and there is no default.
+    The first call with some shapes and dtypes looks up the config that won on this device, or takes
+    ``default``, and loads or builds its kernel, once among threads and processes; later calls find
+    it in a dictionary. ``built`` counts kernels built here. A kernel given by name, such as
+    ``gemm.py::gemm``, runs the winning binaries: nothing is built, and there is no default.
     """
 
     def __init__(  # noqa: PLR0913 - by keyword only
@@ -72,7 +70,9 @@ class Dispatch:
         self._builder: LocalBuilder | None = None
 
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """As the compiled kernel: see ``Winner.load``. Raises UsageError if no config is known and there is no default, and RejectedError as ``choose`` does."""
+        """As the compiled kernel: see ``Winner.load``. Raises UsageError if there is no config, not
+        even a default, and RejectedError as ``choose``.
+        """
         try:
             kernel = self._ready.get(tuple([(a.shape, a.dtype) for a in args]))
         except AttributeError:  # an argument is a number
@@ -92,7 +92,7 @@ class Dispatch:
         return kernel
 
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
-        """The arguments and the config for these arrays. Raises UsageError, and RejectedError for a config that ``where`` rejects."""
+        """The arguments and config for these arrays. Raises UsageError; RejectedError for ``where``."""
         shapes = list_shapes(args)
         choice = self._find_choice(shapes)
         if choice is not None:
@@ -157,7 +157,7 @@ class Dispatch:
         return parse_device(name, self._settings).identity
 
     def _choices(self) -> list[Choice]:
-        """The known choices for this kernel and target, without those for a kernel of this name in another file."""
+        """The known choices for this kernel and target, without those of its name in another file."""
         return [
             choice
             for choice in list_choices(self._settings.home, self._name)
@@ -175,17 +175,20 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     arguments: Callable[..., Mapping[str, object]] | None = None,
     home: str | None = None,
 ) -> Any:  # noqa: ANN401 - a Dispatch, or a decorator
-    """Decorate a kernel: called with tensors, it runs with the config that studies in this data directory found for their shapes.
+    """Decorate a kernel: called with tensors, it runs with the config that studies in this data
+    directory found for their shapes.
 
     Args:
-        kernel: A kernel as in ``tileyard.tune``, except a file; or the name of a kernel, whose winning binaries are run
-            without its source and without TileLang.
+        kernel: A kernel as in ``tileyard.tune``, except a file; or the name of a kernel, whose
+            winning binaries are run without its source and without TileLang.
         target: The target that it is built for.
         device: The device that it runs on, as in ``tileyard.compile``.
-        silicon: Use the winners of this silicon, as named by ``tileyard export``, instead of the device's own.
-        default: The config for shapes that were never tuned; without it they are refused, and so are shapes for which ``where`` rejects it.
-        arguments: A function that is called with tensors of shapes that were never tuned, and returns the kernel's arguments.
-            Without it they are inferred from the tuned shapes.
+        silicon: Use the winners of this silicon, as named by ``tileyard export``, instead of the
+            device's own.
+        default: The config for shapes that were never tuned; without it they are refused, and so
+            are shapes for which ``where`` rejects it.
+        arguments: A function that is called with tensors of shapes that were never tuned, and
+            returns the kernel's arguments. Without it they are inferred from the tuned shapes.
         home: The data directory, as in ``tune``.
     """
     if kernel is None:
@@ -210,7 +213,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
 
 
 def find_held(kernel: object, name: str) -> Found | str:
-    """The kernel of a study: one that its caller holds, one of a file, which is imported here, or one of a bundle."""
+    """A study's kernel: held by its caller, of a file, which is imported here, or of a bundle."""
     if kernel is None:
         return name
     if not isinstance(kernel, str):

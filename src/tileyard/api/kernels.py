@@ -43,9 +43,8 @@ class PrimFunc(Protocol):
 
 
 class LoadedKernel:
-    """A compiled kernel as a function on arrays: see ``Winner.load``.
-
-    ``name``, ``arguments``, ``config`` and ``target`` identify it.
+    """A compiled kernel as a function on arrays, see ``Winner.load``, with its ``name``,
+    ``arguments``, ``config`` and ``target``.
     """
 
     __slots__ = ("_run", "arguments", "config", "name", "target")
@@ -89,16 +88,17 @@ def compile(  # noqa: A001 - see below
 def compile(  # noqa: A001 - the field's own word, always used as tileyard.compile
     kernel: object, **options: Unpack[CompileOptions]
 ) -> LoadedKernel | CompileResult:
-    """Build the configs of a kernel without running them; or make one TileLang ``PrimFunc`` a function on arrays.
+    """Build the configs of a kernel without running them; or make one TileLang ``PrimFunc`` a
+    function on arrays.
 
     A kernel is given as in ``tileyard.tune``; the result has the outcome of each config's build.
 
-    A PrimFunc comes from ``@T.prim_func`` or ``jit_function.get_tir(...)``. It becomes a function of the tensors in
-    parameter order: NumPy arrays or torch CPU tensors, or arrays on the GPU; see ``Winner.load``. Only the options
-    target, out_idx, device and home apply to it.
+    A PrimFunc comes from ``@T.prim_func`` or ``jit_function.get_tir(...)``. It becomes a function
+    of the tensors in parameter order: NumPy arrays or torch CPU tensors, or arrays on the GPU; see
+    ``Winner.load``. Only the options target, out_idx, device and home apply to it.
 
-    Raises UnsupportedError, which names the line, for an operation that is not covered, and UsageError if there is no C
-    compiler or no GPU driver, or for anything that is not a kernel.
+    Raises UnsupportedError, which names the line, for an operation that is not covered, and
+    UsageError if there is no C compiler or no GPU driver, or for anything that is not a kernel.
     """
     given = complete(CompileOptions, options)
     settings = settings_for(given["home"])
@@ -172,7 +172,7 @@ def make_callable(
     device: str,
     lines: Mapping[int, SourceLine],
 ) -> Callable[..., object]:
-    """An artifact as a function on arrays, loaded on the device of this name, or on the first device of its class."""
+    """An artifact as a function on arrays, loaded on the device of this name, or the first of its class."""
     name = device or f"{find_needs(target).device_class}:0"
     on = parse_device(name, settings)
     require_fit(target, on)

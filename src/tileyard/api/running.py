@@ -78,7 +78,7 @@ def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> C
 
 @dataclass(frozen=True, kw_only=True)
 class FoundKernel:
-    """A kernel by name: from a file that a separate process imports, or with the ``author`` in this process."""
+    """A kernel by name: from a file that a separate process imports, or of the ``author`` in this process."""
 
     name: str
     file: str = ""
@@ -96,9 +96,8 @@ class FoundKernel:
 
 
 def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settings) -> FoundKernel:
-    """A kernel, or ``"file.py::name"``, with these declared fields; fields that are None keep the kernel's own.
-
-    The file is imported in this process if a field is given. Raises UsageError and KernelFileError.
+    """A kernel, or ``"file.py::name"``, with these declared fields; None keeps its own. The file is
+    imported here if a field is given. Raises UsageError and KernelFileError.
     """
     held = kernel
     if isinstance(kernel, str):

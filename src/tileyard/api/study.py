@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 
 class Winner:
-    """The best config of a study.
-
-    ``config`` is the config, ``trial`` its record in the store, ``latency_ns`` its median time per
-    launch in nanoseconds: in the finals, or in the screening if there were none.
+    """The best config of a study, its ``trial`` in the store, and ``latency_ns``, its median time
+    per launch in nanoseconds: in the finals, or in the screening if there were none.
     """
 
     def __init__(self, trial: Trial, settings: Settings, result: StudyResult) -> None:
@@ -44,14 +42,13 @@ class Winner:
     def load(self) -> LoadedKernel:
         """The compiled kernel as a function.
 
-        It takes the kernel's tensors in parameter order as NumPy arrays or torch CPU tensors of
-        the shapes and dtypes it was tuned for, and its scalars. Called with only the inputs it
-        returns the outputs, one or a tuple, as the same kind of array; called with all tensors it
-        writes the outputs in place. Raises BindError if an array does not fit.
+        It takes the kernel's tensors in parameter order as NumPy arrays or torch CPU tensors of the
+        shapes and dtypes it was tuned for, and its scalars. Called with only the inputs it returns
+        the outputs, one or a tuple, as the same kind of array; called with all tensors it writes
+        the outputs in place. Raises BindError if an array does not fit.
 
         A kernel for the target ``cuda`` takes torch CUDA tensors, or any arrays with
-        ``__cuda_array_interface__`` or DLPack. It launches on the caller's current stream, and does
-        not wait.
+        ``__cuda_array_interface__`` or DLPack. It launches on the caller's current stream, and does not wait.
         """
         return load_trial(self.trial, self._settings, self._device)
 
@@ -63,8 +60,8 @@ class Winner:
 class Study:
     """The result of a tuning run.
 
-    ``result`` is the whole record; ``trials`` is the table of the screened configs; ``finals`` are the results
-    of the best configs when they were timed in turn, the winner first.
+    ``result`` is the whole record; ``trials`` is the table of the screened configs; ``finals`` are
+    the results of the best configs when they were timed in turn, the winner first.
     """
 
     def __init__(self, result: StudyResult, settings: Settings, kernel: object = None) -> None:
@@ -78,7 +75,8 @@ class Study:
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
     ) -> "Dispatch":
-        """The kernel as a function that uses, for each shape, the config that won in this study or another one.
+        """The kernel as a function that uses, for each shape, the config that won in this study or
+        another one.
 
         ``default`` and ``arguments`` are as in ``tileyard.tuned``.
         """
@@ -94,7 +92,9 @@ class Study:
         )
 
     def export(self, path: str | os.PathLike[str], *, binaries: bool = False) -> None:
-        """Write the winner to a file for ``tileyard import``, or to a bundle with its binary. Raises NoWinnerError if there is none."""
+        """Write the winner to a file for ``tileyard import``, or to a bundle with its binary.
+        Raises NoWinnerError if there is none.
+        """
         trial = self.best.trial.id
         known = list_choices(self._settings.home, self.result.kernel)
         mine = [one for one in known if one.trial == trial]
@@ -105,7 +105,9 @@ class Study:
 
     @property
     def best(self) -> Winner:
-        """The winner. Raises NoWinnerError, with the number of each outcome, if no config passed, or if the study was disturbed."""
+        """The winner. Raises NoWinnerError, with the number of each outcome, if no config passed,
+        or if the study was disturbed.
+        """
         if self.result.disturbed:
             raise NoWinnerError(
                 f"the study of {self.result.kernel} was disturbed: {self.result.disturbances[-1]}",
@@ -124,16 +126,20 @@ class Study:
 
     @property
     def others(self) -> "tuple[Study, ...]":
-        """The same study on devices of other kinds, each with its own winner; this one is for the first kind that was named."""
+        """The same study on devices of other kinds, each with its own winner; this one is for the
+        first kind that was named.
+        """
         return tuple(Study(one, self._settings, self._kernel) for one in self.result.others)
 
     @property
     def trials(self) -> "DataFrame | Trials":
-        """The configs, in the order in which they ended: a DataFrame if pandas is installed, otherwise a tuple of records.
+        """The configs, in the order in which they ended: a DataFrame if pandas is installed,
+        otherwise a tuple of records.
 
-        The DataFrame has one column per parameter, then ``outcome``, ``median_ns`` with the bounds ``low_ns`` and ``high_ns``,
-        ``gflops`` if the kernel's work is known, ``message``, and ``trial``, the id for ``tileyard.load``. The tuple is
-        ``result.trials`` and prints as a table; code that needs the same type everywhere reads ``result.trials``.
+        The DataFrame has one column per parameter, then ``outcome``, ``median_ns`` with the bounds
+        ``low_ns`` and ``high_ns``, ``gflops`` if the kernel's work is known, ``message``, and
+        ``trial``, the id for ``tileyard.load``. The tuple is ``result.trials`` and prints as a
+        table; code that needs the same type everywhere reads ``result.trials``.
         """
         try:
             from pandas import DataFrame
@@ -142,7 +148,8 @@ class Study:
         return DataFrame(list_columns(self.result))
 
     def plot(self, axes: "Axes | None" = None) -> "Figure":
-        """The times of the configs as a matplotlib figure, which notebooks display; drawn on ``axes`` if given.
+        """The times of the configs as a matplotlib figure, which notebooks display; drawn on
+        ``axes`` if given.
 
         Raises UsageError if matplotlib is missing.
         """
@@ -177,8 +184,9 @@ class Study:
 class DispatchTable:
     """The result of tuning for many shapes.
 
-    ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table`` has the arguments and the config
-    of each shape for which a config passed, and ``curve`` shows how many shapes fewer configs serve.
+    ``result`` is the whole record, ``studies`` are those of the shapes, in their order. ``table``
+    has the arguments and the config of each shape for which a config passed, and ``curve`` shows
+    how many shapes fewer configs serve.
     """
 
     def __init__(self, result: TableResult, settings: Settings, kernel: object = None) -> None:

@@ -41,22 +41,24 @@ def tune(
 def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | DispatchTable:
     """Find the fastest config of a kernel: build, check and time every one, then let the best meet.
 
-    Works from scripts, threads and notebooks: the kernel, its reference and ``where`` may be
-    lambdas and closures, because they are called in this process; everything else happens in
-    other processes.
+    Works from scripts, threads and notebooks: the kernel, its reference and ``where`` may be lambdas and
+    closures, because they are called in this process; everything else happens in other processes.
 
-    The kernel is a function decorated with ``tileyard.kernel``, ``tilelang.jit`` or ``tilelang.autotune``; a
-    function that returns a PrimFunc; or ``"file.py::name"``. The file is imported in this process if a space, a
-    filter, inputs or a function as reference are given. A reference is a NumPy or torch function that gets the inputs
-    in parameter order and returns the outputs or writes them in place, or the name of one in the kernel's file.
+    The kernel is a function decorated with ``tileyard.kernel``, ``tilelang.jit`` or
+    ``tilelang.autotune``; a function that returns a PrimFunc; or ``"file.py::name"``. The file is
+    imported in this process if a space, a filter, inputs or a function as reference are given. A
+    reference is a NumPy or torch function that gets the inputs in parameter order and returns the
+    outputs or writes them in place, or the name of one in the kernel's file.
 
     With ``from_`` the configs of a bundle are timed, without a kernel argument.
 
-    ``study.best.config`` is the winner, ``study.best.load()`` its callable, and ``study.result.also_built`` has one result
-    per target of ``also_build``. With ``shapes``, a file or its content as values, or with several values in ``arg`` or ``shape``, each
-    shape has a study in one run, and a ``DispatchTable`` is returned instead.
+    ``study.best.config`` is the winner, ``study.best.load()`` its callable, and
+    ``study.result.also_built`` has one result per target of ``also_build``. With ``shapes``, a file
+    or its content as values, or with several values in ``arg`` or ``shape``, each shape has a study
+    in one run, and a ``DispatchTable`` is returned instead.
 
-    If other work disturbed the finals, ``study.result.disturbed`` is True and there is no winner; ``finals=True`` later holds those of what is recorded.
+    If other work disturbed the finals, ``study.result.disturbed`` is True and there is no winner;
+    ``finals=True`` later holds those of what is recorded.
 
     Raises TileyardError if the request names something that does not exist, or cannot be carried out here.
     """

@@ -57,11 +57,12 @@ class Here:
 
 @takes(CheckOptions)
 def check(kernel: object, **options: Unpack[CheckOptions]) -> SyncReport:
-    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
+    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for
+    each other.
 
-    The kernel is given as in ``tileyard.tune``; for ``"file.py"`` all of its kernels are checked. ``report.kernels`` has one
-    record per kernel, with its ``findings``. A function of this process is checked here, and once the limit has passed no
-    further sizes are checked; the check of a file is stopped then.
+    The kernel is given as in ``tileyard.tune``; for ``"file.py"`` all of its kernels are checked.
+    ``report.kernels`` has one record per kernel, with its ``findings``. A function of this process is checked
+    here, and once the limit has passed no further sizes are checked; the check of a file is stopped then.
 
     Raises TileyardError if the kernel cannot be checked.
     """
@@ -103,10 +104,11 @@ def _run(asked: Coroutine[Any, Any, T]) -> T:
 
 @takes(PlanOptions)
 def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
-    """Predict how long a suite runs on a number of slots, what limits it, and how long usual splits would take.
+    """Predict how long a suite runs on a number of slots, what limits it, and how long usual splits
+    would take.
 
-    Times come from the store, or from a file of another tool with ``durations``; then no suite is needed. Nothing is
-    built, and nothing is run except the program that lists a suite's cases.
+    Times come from the store, or from a file of another tool with ``durations``; then no suite is
+    needed. Nothing is built, and nothing is run except the program that lists a suite's cases.
 
     Raises TileyardError if there is no such suite, or no case is selected.
     """
@@ -127,8 +129,8 @@ def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
 def test(suite: FilePath = None, **options: Unpack[TestOptions]) -> SuiteResult:  # noqa: PT028 - no test
     """Run a suite: every selected case is built, run and checked, and ends with one verdict.
 
-    The suite is a ``suite.toml``, a folder, or a Python file of kernels; ``result.verdicts`` has one record per case,
-    ``result.exit_status`` is that of the command.
+    The suite is a ``suite.toml``, a folder, or a Python file of kernels; ``result.verdicts`` has
+    one record per case, ``result.exit_status`` is that of the command.
 
     Raises TileyardError if the suite cannot be read, nothing is selected, or a report cannot be written.
     """
@@ -154,8 +156,9 @@ def regress(
 ) -> Regression:
     """Time the same kernels or programs of two versions against each other.
 
-    Base and head are git revisions, environments or pass options, bundles or recorded runs, as for the command, and
-    files are ``"file.py::name"``, a suite, or with ``exec`` scripts. ``result.exit_status`` is that of the command.
+    Base and head are git revisions, environments or pass options, bundles or recorded runs, as for
+    the command, and files are ``"file.py::name"``, a suite, or with ``exec`` scripts.
+    ``result.exit_status`` is that of the command.
 
     Raises TileyardError if a side has no kernel, or cannot be compared.
     """

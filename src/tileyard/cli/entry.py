@@ -1,4 +1,4 @@
-"""The program ``tileyard``: ``lease`` and ``exec`` have fast paths of their own; everything else goes to ``main``."""
+"""The program ``tileyard``: ``lease`` and ``exec`` have fast paths; everything else goes to ``main``."""
 
 import os
 import sys

@@ -1,7 +1,4 @@
-"""Compares outputs with expected ones, element by element, within a tolerance that follows the output's own dtype.
-
-An output is an array, or a file of raw elements written by a program.
-"""
+"""Compares outputs, arrays or files of raw elements, with expected ones, within their dtype's tolerance."""
 
 import math
 from pathlib import Path
@@ -26,12 +23,9 @@ TOLERANCES = {
     "float8_e4m3fn": Tolerance(rtol=1.5e-1, atol=1e-1),
     "float8_e5m2": Tolerance(rtol=3e-1, atol=2e-1),
 }
-"""Default tolerances by the dtype of the kernel's output.
-
-Narrow types may be off by about ten of their own roundings (two for float8, whose rounding is coarse), wide
-types by what sums of about ten thousand terms lose when they are added in another order. One of
-1,024 terms left out of a sum shows as about 3e-2 of the output's rms. ``atol`` is relative to that
-rms, so that scaling the inputs changes no verdict. Integers and booleans must be equal.
+"""Default tolerances by the dtype of the kernel's output; integers and booleans must be equal. Narrow types
+may be off by about ten roundings (float8: two), wide ones by reordered sums of ten thousand terms. One of
+1,024 terms left out shows as 3e-2 of the output's rms, to which ``atol`` is relative.
 """
 
 _SURE = 1 - 1e-6
@@ -41,10 +35,7 @@ _Places = NDArray[np.intp]
 
 
 def default_tolerance(dtype: str) -> Tolerance:
-    """The tolerance for an output of this dtype; zero for integers and booleans.
-
-    Raises InvalidProgramError for an unknown dtype.
-    """
+    """This dtype's tolerance, zero for integers and booleans. Raises InvalidProgramError for unknown ones."""
     find_dtype(dtype)
     return TOLERANCES.get(dtype, Tolerance(rtol=0.0, atol=0.0))
 
@@ -56,11 +47,9 @@ def compare(
     tolerance: Tolerance | None,
     nan: NanPolicy = "equal",
 ) -> Mismatch | None:
-    """None if ``got`` is right within ``tolerance``, whose default is that of ``got``'s dtype; else the Mismatch.
-
-    Both are compared in float64, so ``want`` may be of a wider dtype than ``got``. NaN equals NaN unless ``nan`` says
-    otherwise, an infinity equals only itself; the rms is over finite elements, without a few huge ones (``floors``). If neither array is of floats, an element
-    is right only if it is equal. Raises BindError if the shapes differ.
+    """None if ``got`` is right within ``tolerance`` (None: its dtype's), else the Mismatch. Compared in
+    float64; NaN equals NaN unless ``nan`` says otherwise, an infinity itself; the rms is of finite elements
+    without a few huge ones. Without floats, elements must be equal. Raises BindError if shapes differ.
     """
     if got.shape != want.shape:
         raise BindError(f"{name} has shape {got.shape}, its reference {want.shape}")
@@ -72,9 +61,8 @@ def compare(
 
 
 def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> Mismatch | None:
-    """None if a run made the same as the run ``before``, else the Mismatch at the first element that differs.
-
-    Twice the usual error is allowed: both may be right, and off to different sides.
+    """None if a run made the same as the one ``before``, else the Mismatch at the first difference.
+    Twice the usual error is allowed.
     """
     bits = f"u{before.itemsize}"
     if np.array_equal(again.reshape(-1).view(bits), before.reshape(-1).view(bits)):
@@ -86,7 +74,7 @@ def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> 
 
 
 def find_changed(again: Array, before: Array, allowed: Tolerance) -> NDArray[np.bool_]:
-    """Which elements, flat, a run made differently than the run ``before``, by more than twice the usual error."""
+    """Which elements, flat, differ from those of the run ``before`` by more than twice the usual error."""
     again, before = again.reshape(-1), before.reshape(-1)
     changed: NDArray[np.bool_] = again != before
     if not _is_float(before) or not changed.any():
@@ -103,7 +91,7 @@ def _double(allowed: Tolerance) -> Tolerance:
 
 
 class _Found(NamedTuple):
-    """The positions of the worst and of the first wrong element, the number of wrong ones, and that of huge ones that do not count in the floor."""
+    """The positions of the worst and the first wrong element, and the numbers of wrong and of huge ones."""
 
     worst: int = 0
     first: int = 0
@@ -131,11 +119,9 @@ def _describe(name: str, got: Array, want: Array, found: _Found, place: int) -> 
 
 
 def compare_file(check: OutputCheck, work: Path, golden: Path) -> Mismatch | None:
-    """None if ``check.file`` in ``work`` matches ``check.golden`` in ``golden``, otherwise the Mismatch.
-
-    The index of a mismatch is that of the worst element in the whole output, and its counts are those
-    of the valid region. Raises OutputFileError if one of the files is missing or does not have the
-    size of its shape, and InvalidProgramError for an unknown dtype.
+    """None if ``check.file`` in ``work`` matches ``check.golden`` in ``golden``, else the Mismatch:
+    its index in the whole output, its counts in the valid region. Raises OutputFileError for a
+    missing file or wrong size, and InvalidProgramError for an unknown dtype.
     """
     want = _read(golden / check.golden, check, "golden file")
     got = _read(work / check.file, check, "output")
@@ -229,9 +215,8 @@ def _allow(rtol: float, floor: Floor, want: Doubles) -> Doubles:
 
 
 def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
-    """Whether all elements are within their allowance according to float32; False if float32 cannot decide it.
-
-    Each of its four roundings has an error of at most 6e-8, unless a value is subnormal.
+    """Whether all elements are within their allowance by float32; False if undecided. Each of its
+    four roundings has an error of at most 6e-8, unless a value is subnormal.
     """
     if floor < _LEAST_FLOOR:
         return False
@@ -260,7 +245,7 @@ def _text(value: np.generic) -> str:
 
 
 def _read(path: Path, check: OutputCheck, what: str) -> Array:
-    """The valid region of a file. Errors distinguish golden files from outputs, because the fault is a different one."""
+    """The valid region of a file. Errors tell golden files from outputs: the fault differs."""
     dtype = find_dtype(check.dtype).numpy
     shape = "x".join(str(size) for size in check.shape) or "one element"
     expected = math.prod(check.shape) * dtype.itemsize

@@ -1,7 +1,6 @@
-"""Finds the part of an allowance that does not depend on the element: it follows the usual size of the expected elements.
-
-A sum loses accuracy in proportion to its terms, not to its result. So an element that is small by cancellation may be off by a share of the rms
-of its output. A few huge elements do not belong to this rms: they would allow any error of all others.
+"""Finds the part of an allowance that follows the usual size of the expected elements. A sum loses
+accuracy in proportion to its terms: small elements may be off by a share of the rms, of which a few
+huge elements are no part.
 """
 
 import itertools
@@ -32,7 +31,7 @@ _LOWEST, _BINADES = -1100, 2200
 
 
 class Floor(NamedTuple):
-    """The least allowance of an element, and of one that is expected to be zero. ``left_out`` huge elements do not count in it."""
+    """The least allowance of an element, and of one expected to be zero, without ``left_out`` huge ones."""
 
     usual: float
     of_zeros: float
@@ -75,10 +74,7 @@ def _find_even_rms(values: Array) -> float | None:
 
 
 class _Binades:
-    """The finite nonzero elements, by the power of two below their size.
-
-    Position ``p`` holds the elements below ``2 ** (p - 1100)``.
-    """
+    """The finite nonzero elements by power of two: position ``p`` has those below ``2 ** (p - 1100)``."""
 
     def __init__(self, values: Array) -> None:
         self.counts = np.zeros(_BINADES, np.int64)
@@ -113,9 +109,8 @@ class _Binades:
         return int(np.argmax(above <= FEW * self.nonzero)) + 1
 
     def find_gap(self, factor: float) -> int:
-        """The lowest position with at least half of the elements below it, and then none within ``factor``; the highest of all if there is none.
-
-        The fewer are below, the farther the others must be: chance alone would make some of a few small.
+        """The lowest position with half of the elements below it, and then none within ``factor``,
+        or the highest. With fewer below, the others must be farther.
         """
         (used,) = np.nonzero(self.counts)
         for low, high in itertools.pairwise(used):

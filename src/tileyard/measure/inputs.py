@@ -1,4 +1,4 @@
-"""Makes a kernel's input tensors if its author gives none: the same numbers for the same signature and draw."""
+"""Makes input tensors for kernels without any of their own: the same numbers for a signature and a draw."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,19 +20,13 @@ EVERY = 8
 
 
 def make_inputs(specs: Sequence[TensorSpec]) -> list[Array]:
-    """An array for every ``in`` and ``inout`` tensor of ``specs``, in calling order.
-
-    Raises InvalidProgramError for an unknown dtype.
-    """
+    """An array per ``in`` and ``inout`` tensor, in calling order. Raises InvalidProgramError for a dtype."""
     return [make_input(index, spec) for index, spec in enumerate(specs) if spec.role != "out"]
 
 
 def make_input(index: int, spec: TensorSpec, draw: Draw = USUAL_DRAW) -> Array:
-    """The array for tensor number ``index`` of a kernel: index, dtype, shape and draw decide its values.
-
-    Floats are standard normal, which every dtype can represent; signed integers are in [-8, 8) and
-    unsigned ones in [0, 16), small enough that sums of products do not overflow; booleans are true
-    and false equally often.
+    """The array for tensor number ``index``: index, dtype, shape and draw decide its values. Floats
+    are standard normal, signed integers in [-8, 8), unsigned ones in [0, 16), booleans even.
     """
     dtype = find_dtype(spec.dtype)
     random = np.random.Generator(np.random.PCG64(_seed(index, spec, draw.seed)))
@@ -49,10 +43,8 @@ def make_input(index: int, spec: TensorSpec, draw: Draw = USUAL_DRAW) -> Array:
 
 
 def _plant(flat: Array, dtype: DType, edges: EdgeValues, index: int) -> None:
-    """Put edge values into the elements of tensor number ``index``.
-
-    Sums must not change with their order, so a tensor gets a single largest float, at its beginning or end,
-    and no wide integer, because integers are often indices.
+    """Put edge values into the elements of tensor number ``index``: one largest float, first or
+    last, lest sums depend on order, and no wide integer, as integers may be indices.
     """
     if edges == "zeros" and dtype.kind != "bool":
         flat[:] = 0
@@ -74,10 +66,7 @@ def _plant(flat: Array, dtype: DType, edges: EdgeValues, index: int) -> None:
 
 
 def input_key(specs: Sequence[TensorSpec]) -> Digest:
-    """The identity of the arrays that ``make_inputs`` makes (with one NumPy) and of the outputs' shapes and dtypes.
-
-    It depends on roles, dtypes and shapes of all tensors, not on names.
-    """
+    """The identity of ``make_inputs``'s arrays (with one NumPy) and of outputs' shapes and dtypes."""
     return digest_parts(
         "inputs", RECIPE, *(f"{spec.role}:{_signature(i, spec)}" for i, spec in enumerate(specs))
     )

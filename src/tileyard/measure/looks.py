@@ -1,8 +1,6 @@
-"""Computes an interval of a mean that stays valid under repeated looks and optional stopping.
-
-Each look spends a part of the total allowed error: ``alpha / (k (k + 1))`` at the k-th look, which sums up to
-``alpha`` for any number of looks. Each value comes from a separate process, so values are independent; times
-within a process are not. Student's t assumes approximately normal values: medians of many rounds are.
+"""Computes an interval of a mean that stays valid under repeated looks and optional stopping. The
+k-th look spends ``alpha / (k (k + 1))`` of the allowed error. Values are of separate processes, so
+independent, and nearly normal.
 """
 
 import bisect
@@ -40,10 +38,8 @@ class MeanInterval(Record):
 def mean_interval(
     values: Sequence[float], alpha: float, earlier: Sequence[float] = ()
 ) -> MeanInterval:
-    """The mean of ``values``, at least one, with bounds that fail with a probability of at most ``alpha``.
-
-    The probability is for all looks together, of which this is the last. ``earlier`` values have another mean, and are only used
-    for the size of the noise, which is the same or larger for them.
+    """The mean of ``values``, at least one, with bounds that fail with a probability of at most ``alpha``
+    over all looks, of which this is the last. ``earlier`` values only tell the size of the noise.
     """
     count, mean = len(values), statistics.fmean(values)
     known = [part for part in (values, earlier) if len(part) > 1]

@@ -1,10 +1,6 @@
-"""Compares launches that are timed in turn: rounds, log-ratios, an A/A control, a winner.
-
-In a round every member is timed twice, in a random order and then in reverse order (ABBA for
-two members). The two times of a member are symmetric about the middle of the round, so a
-machine that drifts linearly during the round adds the same to every member's mean, and
-members are compared within rounds only. The rest is noise, which the control measures: the same
-binary, entered twice, must have equal times.
+"""Compares launches that are timed in turn: rounds, log-ratios, an A/A control, a winner. In a
+round each member is timed in a random and then the reverse order (ABBA), so that linear drift
+cancels. The control, one binary entered twice, measures the noise.
 """
 
 import math
@@ -34,9 +30,8 @@ MIN_EFFECT: Final = 0.005
 
 
 class LogRatio(MedianInterval):
-    """The median of ln(head / base) over ``rounds`` rounds, and its interval; negative if head is faster.
-
-    ``is_disturbed``: other work disturbed nearly all rounds, which then show little.
+    """The median of ln(head / base) over ``rounds``, with its interval; negative if head is faster.
+    ``is_disturbed``: other work disturbed nearly all rounds.
     """
 
     rounds: int
@@ -49,21 +44,16 @@ class LogRatio(MedianInterval):
 
     @property
     def excludes_tie(self) -> bool:
-        """Whether the interval excludes equal times: between two entries of one binary, a false alarm.
-
-        On an undisturbed machine that happens in at most 1 - ``confidence`` of all batches.
+        """Whether the interval excludes equal times. For one binary that is a false alarm, in at
+        most 1 - ``confidence`` of batches.
         """
         return self.low > 0.0 or self.high < 0.0
 
 
 class Ranking(Record):
-    """The members of an interleaved batch, judged; members are named by their index.
-
-    No other member is faster than ``fastest`` in its pairing with it (unless pairings form a cycle).
-    ``ratios`` has one entry per member: its time against that of ``fastest``. ``tied`` are the
-    members that cannot be distinguished from ``fastest``, including itself. ``order`` has all
-    members, the fastest first, then by ratio. ``control`` is the second entry of a binary against
-    its first.
+    """The judged members of an interleaved batch, by index. None beats ``fastest`` in its pairing (unless
+    these form a cycle). ``ratios``: each member against it; ``tied``: not to be distinguished from it, with
+    itself; ``order``: fastest first, then by ratio; ``control``: a binary's second entry against its first.
     """
 
     fastest: int
@@ -83,13 +73,9 @@ def interleave(  # noqa: PLR0913 - bounds, by keyword only
     seed: int = 0,
 ) -> list[list[float]]:
     """Time ``launches`` in turn; returns one value per launch and round, in nanoseconds per launch.
-
-    There are ``rounds`` rounds, or as many as fit into ``max_ns`` or as are needed for ``calm`` calm ones, but at least
-    FEWEST_ROUNDS.
-
-    A sample of member i is ``launches_each[i]`` launches. A value is the mean of the two samples of
-    its round; each member is sampled once before the first round, to warm up. ``seed`` decides the
-    orders. A launch that appears twice in ``launches`` is timed as two members.
+    There are ``rounds``, or as many as fit into ``max_ns`` or give ``calm`` calm ones, at least
+    FEWEST_ROUNDS. A value is the mean of a round's two samples, of ``launches_each[i]`` launches,
+    after a first one to warm up. ``seed`` decides the orders. A launch given twice is two members.
     """
     draw = random.Random(seed)
     members = list(zip(launches, launches_each, strict=True))
@@ -114,10 +100,7 @@ def interleave(  # noqa: PLR0913 - bounds, by keyword only
 
 
 def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
-    """The rounds without interference: no member took more than CALM times its own lower decile.
-
-    ``samples`` has one value per round for each member.
-    """
+    """The calm rounds: no member took more than CALM times its lower decile. ``samples`` are by member."""
     times = np.asarray(samples)
     is_usual = times <= CALM * np.quantile(times, 0.1, axis=1, keepdims=True)
     calm: NDArray[np.bool_] = is_usual.all(axis=0)
@@ -125,15 +108,9 @@ def find_calm(samples: Sequence[Sequence[float]]) -> NDArray[np.bool_]:
 
 
 def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float) -> LogRatio:
-    """Compare head with base, round by round, in the rounds that both have; all values are positive.
-
-    A round in which other work disturbed one of them does not count, if FEWEST_ROUNDS others are
-    left. While other work slows the device, ratios vary more, and are nearer to one.
-
-    The interval is that of a median by order statistics, which only assumes independent rounds:
-    times have long right tails, so a mean or a normal interval would follow single disturbed
-    rounds, and a bootstrap of a median covers too little at the usual number of about twenty
-    rounds. 0.95 needs at least six rounds.
+    """Compare head with base in the rounds that both have, of positive values. Disturbed rounds do
+    not count if FEWEST_ROUNDS others are left. The interval is of a median by order statistics,
+    since times have long right tails; 0.95 needs six rounds.
     """
     shared = min(len(base), len(head))
     bases, heads = np.asarray(base[:shared]), np.asarray(head[:shared])
@@ -146,7 +123,7 @@ def compare_pair(base: Sequence[float], head: Sequence[float], confidence: float
 
 
 def select_undisturbed(samples_ns: Sequence[float]) -> list[float]:
-    """The rounds of a member in which other work did not disturb it; those of two members count if they do for both."""
+    """The rounds of a member without disturbance; those of two members count if they do for both."""
     times = np.asarray(samples_ns)
     return [float(time_ns) for time_ns in times[_is_undisturbed(times)]]
 
@@ -163,12 +140,10 @@ def rank(
     *,
     effect: float = MIN_EFFECT,
 ) -> Ranking:
-    """Find the fastest of members timed by ``interleave``; ``samples`` is its result, or those of several batches joined.
-
-    Only members with the most rounds can be the fastest: the others did not meet again.
-    ``control`` are the samples of a binary and of its second entry. A member is tied with the
-    fastest if nearly all their rounds were disturbed, and unless its whole interval is above ``effect``, the smallest difference that counts, and above both the
-    half width and the median of the control's interval, because a binary does not differ from itself.
+    """Find the fastest of members timed by ``interleave``, in one or joined batches, among those
+    with the most rounds. ``control`` are samples of a binary and its second entry. A member is tied
+    with the fastest if disturbed, or unless its interval is above ``effect``, the smallest
+    difference that counts, and above half width and median of the control's.
     """
     itself = None if control is None else compare_pair(*control, confidence)
     most = max(map(len, samples))

@@ -1,7 +1,5 @@
 """Times one kernel: warms up, then samples until the median is known well enough, or clearly loses.
-
-Every decision follows from the times that the launch reports, never from a clock here: a launch
-with scripted times is measured the same way every time.
+Decisions follow from the launch's times, never from a clock here.
 """
 
 import math
@@ -41,12 +39,9 @@ class BestSoFar:
 
 
 def measure(launch: Launch, policy: TimingPolicy, best: BestSoFar | None = None) -> Measurement:
-    """Time a launch by ``policy``.
-
-    A launch is abandoned once the whole interval of its median is above ``best``, or once all of at
-    least three samples are above one and a half times ``best``; but not while that interval is wider than its
-    distance from ``best``. ``best`` is lowered to what was measured.
-    It is ignored if the policy names no group: then nothing is comparable.
+    """Time a launch by ``policy``, in which only a group makes ``best`` count. It is abandoned once
+    its median's interval is above ``best``, or three samples above 1.5 times that, unless the
+    interval is wider than the distance. ``best`` is lowered to the result.
     """
     rival = best if best is not None and policy.group else BestSoFar()
     launches = _warm_up(launch, policy)
@@ -77,7 +72,7 @@ def launches_per_sample(launch: Launch, policy: TimingPolicy) -> int:
 
 
 def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], float]:
-    """The number of launches per sample; the times measured for it, which also warm up, and their sum."""
+    """The number of launches per sample, and the times measured for it, which warm up, with their sum."""
     launches, samples, spent_ns = 1, [], 0.0
     while True:
         time_ns = launch.sample_ns(1, launches)[0]
@@ -92,7 +87,7 @@ def _estimate(launch: Launch, policy: TimingPolicy) -> tuple[int, list[float], f
 
 
 def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
-    """Launch as often as the policy requires, or until times no longer fall; returns the number of launches per sample."""
+    """Launch as required, or until times no longer fall; returns the number of launches per sample."""
     if policy.warmup_launches:
         launch.sample_ns(1, policy.warmup_launches)
         return 1 if policy.launches else _estimate(launch, policy)[0]
@@ -111,10 +106,8 @@ def _warm_up(launch: Launch, policy: TimingPolicy) -> int:
 
 
 def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -> int:
-    """Number of samples to take next; 0 once the measurement is good enough or has cost enough.
-
-    The first groups are just large enough for a verdict on a hopeless config, and then for an
-    interval at the required confidence.
+    """Number of samples to take next; 0 once the measurement is good enough or has cost enough. The
+    first groups just suffice for a verdict on a hopeless config, then for an interval.
     """
     count = len(samples)
     for goal in (_CLEAR_SAMPLES, fewest_samples(policy.confidence), policy.min_samples):
@@ -130,7 +123,7 @@ def _next_group(samples: Sequence[float], launches: int, policy: TimingPolicy) -
 
 
 def _next_counted(samples: Sequence[float], _launches: int, policy: TimingPolicy) -> int:
-    """Number of launches, of those that the policy counts, to time next: a few for a verdict on a hopeless config, then half of the rest."""
+    """Launches to time next, of those the policy counts: a few for a hopeless config, then half the rest."""
     left = policy.launches - len(samples)
     return min(left, max(_CLEAR_SAMPLES, left // 2 if samples else 0))
 

@@ -1,7 +1,5 @@
-"""Distribution-free statistics of times: the interval of a median, and signs of drift.
-
-Runners use it under a lease, so it avoids slow imports: scipy.stats would take longer than most
-measurements, and NumPy's median imports all of ``numpy.ma``.
+"""Distribution-free statistics of times: the interval of a median, and signs of drift. Runners use
+it under a lease: no slow imports such as scipy.stats or NumPy's median.
 """
 
 import math
@@ -13,11 +11,8 @@ from tileyard.base.model import Measurement, Record
 
 
 class MedianInterval(Record):
-    """A sample's median, and order statistics that bound the population's median.
-
-    ``coverage`` is the probability that the interval holds the true median. It is at least the
-    requested confidence, unless there are too few samples for that: then the interval is their
-    whole range, and ``coverage`` is the probability for that.
+    """A sample's median, and order statistics that bound the population's, with probability ``coverage``: at
+    least the requested confidence, unless samples are too few and the interval is their whole range.
     """
 
     median: float
@@ -32,11 +27,8 @@ class MedianInterval(Record):
 
 
 def median_interval(samples: Sequence[float], confidence: float) -> MedianInterval:
-    """The median and its interval, whatever the distribution, if the samples are independent.
-
-    ``samples`` must not be empty. The interval runs from the k-th smallest to the k-th largest
-    sample, where k is the largest number for which the binomial distribution gives at least
-    ``confidence``.
+    """The median of non-empty independent ``samples`` and its interval, from the k-th smallest to
+    the k-th largest, with the largest k for which the binomial distribution gives ``confidence``.
     """
     ordered = sorted(map(float, samples))
     position, coverage = _interval_rank(len(ordered), confidence)
@@ -57,12 +49,12 @@ def fewest_samples(confidence: float) -> int:
 
 
 def is_clearly_above(low: float, high: float, bound: float) -> bool:
-    """Whether an interval is above a bound, and no wider than its distance from it: a wider one decides nothing."""
+    """Whether an interval is above a bound, and no wider than its distance from it."""
     return low > bound and high - low <= low - bound
 
 
 def is_clearly_slower(measured: Measurement) -> bool:
-    """Whether a config was abandoned for a good reason: its interval is at most as wide as its distance from a time of 0."""
+    """Whether a config was abandoned for good reason: its interval is no wider than its distance from 0."""
     return measured.abandoned and is_clearly_above(measured.low_ns, measured.high_ns, 0.0)
 
 
@@ -74,9 +66,8 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def is_falling(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether the later half is typically faster than the earlier half by more than ``tolerance``.
-
-    It is while something still warms up. Fewer than four samples show nothing.
+    """Whether the later half is typically faster by more than ``tolerance``: it warms up. Needs four
+    samples.
     """
     if len(samples) < 4:
         return False
@@ -86,10 +77,7 @@ def is_falling(samples: Sequence[float], tolerance: float) -> bool:
 
 
 def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> bool:
-    """Whether the halves of a measurement agree: no drift up or down during it.
-
-    They agree if their medians differ by at most ``tolerance``, or their intervals overlap.
-    """
+    """Whether a measurement's halves agree: medians within ``tolerance``, or overlapping intervals."""
     if len(samples) < 4:
         return True
     half = len(samples) // 2
@@ -102,9 +90,8 @@ def is_steady(samples: Sequence[float], confidence: float, tolerance: float) -> 
 
 @lru_cache(maxsize=4096)
 def _interval_rank(count: int, confidence: float) -> tuple[int, float]:
-    """The narrowest symmetric pair of order statistics with at least ``confidence``.
-
-    Returns its position, from 0 at either end, and its coverage.
+    """The position, from 0 at either end, and coverage of the narrowest symmetric pair of order
+    statistics with at least ``confidence``.
     """
     log_half = -count * math.log(2.0)
     tail = 0.0

@@ -1,1 +1,1 @@
-"""``pytest --tileyard``: runs compile steps first, without a device, and leases devices for the blocks that use them."""
+"""``pytest --tileyard``: runs compile steps without a device; leases devices for blocks that use them."""

@@ -29,9 +29,8 @@ T = TypeVar("T")
 
 
 class PreparedKernel:
-    """A kernel that was built before the tests ran: call it while a device is held.
-
-    It takes NumPy arrays or torch CPU tensors as what ``tileyard.compile`` returns does.
+    """A kernel built before the tests ran. Call it while a device is held, with NumPy arrays or
+    torch CPU tensors, as the result of ``tileyard.compile``.
     """
 
     def __init__(
@@ -108,10 +107,7 @@ class Built:
 
 
 class Active:
-    """Options, devices and prepared kernels. In a test's own process also what that test holds.
-
-    ``declared`` is set after the tests are read and before any of them runs.
-    """
+    """Options, devices, prepared kernels, and what a test holds. ``declared``: once tests are read."""
 
     declared: DeclaredSteps
     far_device: FarDevice | None = None  # in a test's own process, where devices are elsewhere
@@ -125,7 +121,7 @@ class Active:
         devices: tuple[Device, ...],
         folder: Path,
     ) -> None:
-        """``folder`` is the run's own directory; ``processes`` is the number of processes that run tests at the same time."""
+        """``folder`` is the run's own directory; ``processes`` run tests at the same time."""
         self.options = options
         self.settings = settings
         self.devices = devices

@@ -1,9 +1,6 @@
 """Finds the kernels that a test builds in its own body, by reading it: nothing of the test runs.
-
-It looks for calls of ``tileyard.compile`` and of TileLang's own, ``tilelang.compile`` and functions
-decorated with ``@tilelang.jit``. Their arguments are evaluated if they depend only on the module, the
-test's parameters and plain assignments before; so is everything on the way there, such as a helper that
-the test calls. Calls that depend on more are not found, and compile while the test runs.
+Calls of ``tileyard.compile``, ``tilelang.compile`` and ``@tilelang.jit`` functions, also in helpers, are
+found if they depend only on module, parameters and plain assignments; others compile while the test runs.
 """
 
 import ast
@@ -49,9 +46,8 @@ class FoundCompile:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTileLang:
-    """One kernel that TileLang compiles itself. ``compile`` makes it do so, into its own cache.
-
-    ``factory`` is what ``@tilelang.jit`` made of a function, or None.
+    """A kernel that ``compile`` makes TileLang put into its cache. ``factory``: of
+    ``@tilelang.jit``, or None.
     """
 
     compile: Callable[[], object]
@@ -61,7 +57,7 @@ class FoundTileLang:
 Ready = tuple[StepResult, Elaborated | None]
 """A compilation in a test's body: the result known so far, and the kernel that is left to build."""
 MISSED = (UnknownNameError, TileyardError, TypeError)
-"""Errors that stop the reading: unknown names, the user's own code, arguments that do not fit. The test will report them."""
+"""Errors that stop the reading, which the test will report: unknown names, the user's code, arguments."""
 WORDS = ("tileyard", "tilelang")
 
 
@@ -108,9 +104,8 @@ def find_definition(function: Callable[..., object]) -> ast.FunctionDef | None:
 def find_compiles(
     function: Callable[..., object], values: Mapping[str, object], missed: list[str]
 ) -> Iterator[FoundCompile | FoundTileLang]:
-    """The compilations in a function's body, in order; ``values`` are its parameters' values.
-
-    Calls that may compile and are not followed are added to ``missed``.
+    """The compilations in a function's body, in order, given its parameters' ``values``. ``missed``
+    gets calls that may compile and are not followed.
     """
     yield from _Reader(function, values, MAX_DEPTH, missed).read()
 
@@ -128,10 +123,7 @@ def lower(prim_func: Any, out_idx: Sequence[int] | None) -> Elaborated:  # noqa:
 
 
 def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
-    """Elaborate what a test compiles in its body, as far as it is found; runs in a copy made for it.
-
-    TileLang compiles its own kernels into its own cache: nothing is left to build.
-    """
+    """Elaborate what a test compiles in its body, in a copy for it; TileLang compiles its own kernels."""
     at = time.monotonic()
     made: list[Ready] = []
     own: list[FoundTileLang] = []
@@ -167,7 +159,7 @@ def read_body(step: BodyStep, reading: Reading) -> list[Ready]:
 
 
 def _compile_by_tilelang(call: FoundTileLang, name: str, reading: Reading) -> StepResult:
-    """Have TileLang compile a kernel. The key of one that it cannot compile is kept: the test will report why."""
+    """Have TileLang compile a kernel. The key of a failure is kept: the test will report why."""
     at = time.monotonic()
     before = len(reading.compiled)
     message = ""

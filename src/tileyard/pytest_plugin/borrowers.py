@@ -37,10 +37,8 @@ def choose_queue(
 
 
 def borrows(item: pytest.Item, active: Active, queue: ForeignQueue) -> bool:
-    """Whether a test has to run on a device of the queue.
-
-    The tree's own hook decides; without it, a test does if it leases a device and none of its kernels
-    is built for devices of another class, such as a simulator.
+    """Whether a test has to run on a device of the queue: as the tree's hook decides, else if it
+    leases a device and no kernel is built for another class.
     """
     if active.find_failure(item) is not None:
         return False  # it does not even begin

@@ -1,7 +1,6 @@
-"""Runs tests whose devices belong to another queue: sends the part that holds one, or the whole test.
-
-A test runs here, in a process of its own, up to its block. There it waits, as many do, until one task has done the work
-of several. If its part cannot be cut out or sent, the test runs whole on the far side, and the summary states why.
+"""Runs tests whose devices belong to another queue: sends the part that holds one, or the whole
+test. A test runs here up to its block; one task does the work of several that wait. If a part
+cannot be sent, the summary states why.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
-"""Calls the functions of compile steps, each in a copy of this process with a directory of its own.
-
-A result with a key (``identifying``) is kept under it, and the next run finds it.
+"""Calls the functions of compile steps, each in a copy of this process with its own directory. A
+result with a key (``identifying``) is kept.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ KEPT = "kept"
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """The folder in which a function builds, and the reason; ``kept`` is a folder that stays, None for the run's own."""
+    """The folder in which a function builds, and why; ``kept``: one that stays, None for the run's own."""
 
     folder: Path
     pickled: Path
@@ -48,7 +47,7 @@ class _Place:
 
 
 class Calling:
-    """Carries out such steps. ``home`` is the data directory, ``folder`` the run's own; ``lanes`` limits how many run at a time."""
+    """Carries out steps, ``lanes`` at a time. ``home`` is the data directory, ``folder`` the run's own."""
 
     def __init__(self, home: Path, folder: Path, copies: Copies, lanes: asyncio.Semaphore) -> None:
         self._home = home

@@ -24,7 +24,7 @@ class Copies:
     async def ask_all(
         self, steps: Sequence[S], answer: Callable[[S], object], limit_s: float
     ) -> AsyncGenerator[tuple[S, float, Any], None]:
-        """The answers for all steps, each with the time at which it began; ``Failed`` if a copy died of it."""
+        """The answers for all steps, with the time each began; ``Failed`` if a copy died of it."""
         left = list(steps)
         while left:
             todo = tuple(left)

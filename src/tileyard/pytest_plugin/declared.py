@@ -29,9 +29,8 @@ _FUNCTION_OPTIONS = frozenset({"function", "name", "limit", *_DECLARATIONS})
 
 
 class DeclaredSteps:
-    """The steps of the selected tests. ``refusals`` states for tests why their steps are invalid.
-
-    ``kernels`` and ``functions`` give each test's steps by the name of their marker, ``bodies`` those read from its body.
+    """The steps of the selected tests; ``refusals``: why some are invalid. ``kernels`` and
+    ``functions`` are by marker name, ``bodies`` were read.
     """
 
     def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:

@@ -25,10 +25,8 @@ R = TypeVar("R")
 
 
 class LeasedDevice(Record):
-    """The device that a test holds. ``lease`` only grows per device.
-
-    ``env`` contains the variables by which its programs find it, also set in this process's
-    environment; with several devices a variable there lists all.
+    """The device that a test holds; ``lease`` only grows per device. ``env`` has the variables,
+    also set in this process, by which programs find it; with several devices one lists all.
     """
 
     name: str
@@ -38,9 +36,8 @@ class LeasedDevice(Record):
 
 
 class Holdings:
-    """The devices of one test's process: at most one lease at a time, of one device or several.
-
-    If it ``may_ask`` for more than there are, it reports that and ends: the test is run again with them.
+    """The devices of a test's process: at most one lease at a time. If it ``may_ask`` for more than
+    there are, it reports that, ends, and is run again with them.
     """
 
     def __init__(
@@ -72,7 +69,7 @@ class Holdings:
         return len(self._choices) == len(self._all)
 
     def load_ahead(self, loader: Callable[[Device], None]) -> None:
-        """Call ``loader`` before a device is requested, if the device is known and loading does not need it."""
+        """Call ``loader`` before a device is requested, if it is known and not needed for loading."""
         self._loaders.append(loader)
 
     @contextmanager
@@ -151,8 +148,8 @@ class Holdings:
 
 
 class TileDevice:
-    """The fixture: ``with tile_device() as device:``, ``with tile_device(count=2) as (one, other):``,
-    or ``tile_device.run(function, ...)``.
+    """The fixture: ``with tile_device() as device:``, ``with tile_device(count=2) as (one,
+    other):``, or ``tile_device.run(function, ...)``.
     """
 
     def __init__(self, holdings: Holdings) -> None:
@@ -167,10 +164,9 @@ class TileDevice:
     def __call__(
         self, *, count: int | None = None
     ) -> AbstractContextManager[LeasedDevice | tuple[LeasedDevice, ...]]:
-        """Hold a device for the block, or ``count`` of them as a tuple, waiting for all of them first.
-
-        The wait does not count towards the test's limit. Raises QueueTimeoutError after the queue
-        limit, NestedLeaseError if one is already held, and UsageError for more than there are.
+        """Hold a device for the block, or a tuple of ``count`` once all are there; the test's limit
+        excludes the wait. Raises QueueTimeoutError, NestedLeaseError if one is held, UsageError for
+        more than there are.
         """
         return self._hold_one() if count is None else self._holdings.hold(count)
 

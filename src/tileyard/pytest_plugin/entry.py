@@ -1,7 +1,5 @@
-"""The part that every pytest run loads: options, markers and fixtures. The rest is loaded with ``--tileyard``.
-
-Nothing of Tileyard is imported here before that: a run without the option pays only for this file. It is the
-top of the room; nothing in the room imports it.
+"""The part that every pytest run loads: options, markers, fixtures. The rest is loaded with
+``--tileyard``; no module of the room imports this one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,15 +43,14 @@ class Hooks:
         tuple[str, Callable[..., object], Mapping[str, object]]
         | tuple[str, Callable[..., object], Mapping[str, object], Mapping[str, Sequence[str]]]
     ]:
-        """What a test needs built: key, function, arguments, and, to have it kept, a dict of what `tile_compile` declares.
-
-        Equal keys are one step, called once, with no device.
+        """What a test needs built: key, function, arguments, and, to have it kept, a dict of what
+        `tile_compile` declares. Equal keys are one step, called once, with no device.
         """
         raise NotImplementedError
 
     @pytest.hookspec(firstresult=True)
     def pytest_tileyard_borrows(self, item: pytest.Item) -> bool | None:
-        """Whether a test has to run on a device of the queue; None leaves that to its fixtures and kernels."""
+        """Whether a test has to run on a device of the queue; None: its fixtures and kernels decide."""
         raise NotImplementedError
 
 

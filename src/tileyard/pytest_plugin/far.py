@@ -1,7 +1,5 @@
-"""The far side of a task: one process does the task's parts in turn, on the device that the queue gave.
-
-It is a copy of the one that has imported the tests, and does one part after another, so that a device is started once.
-If it dies or runs past a limit, the part that it was doing has failed, and a new copy continues with the next.
+"""The far side of a task: one process does the parts in turn, on the device that the queue gave. It is a copy
+of one with the tests imported; if it dies or hangs, its part has failed, and a new copy goes on.
 """
 
 import contextlib
@@ -108,7 +106,7 @@ def run_far(file: Path, options: Sequence[str]) -> int:
 
 
 def read_prologue(file: Path) -> dict[str, str]:
-    """The variables that the prologue of a task's queue sets; an error in it ends the task, in its last line."""
+    """The variables set by the prologue of a task's queue; its error ends the task, in its last line."""
     task = msgspec.json.decode(file.read_bytes(), type=FarTask)
     try:
         return find_set(task.prologue, os.environ, Path.cwd(), "prologue")
@@ -133,7 +131,7 @@ class Turns:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices that its parts may hold: all that the queue gave as one, unless they need a number of them."""
+        """The devices that its parts may hold: all that the queue gave as one, or the number they need."""
         return self.device.members if self.task.devices > 1 else (self.device,)
 
     def has_time(self, part: FarTest | FarCall) -> bool:
@@ -143,9 +141,8 @@ class Turns:
     def run(
         self, parts: Sequence[FarTest | FarCall], work: Callable[[int, Teller], None]
     ) -> Iterator[tuple[int, Forked, Record]]:
-        """Have copies do the ``work``, each from one part on; yields what they report, with the number of its part.
-
-        For each part this is a `TurnedTo` first; the last of a copy is its `ForkEnd`.
+        """Have copies do the ``work``, each from one part on; yields reports with the part's
+        number. A part's first is a `TurnedTo`; the last of a copy is its `ForkEnd`.
         """
         lane = make_lane(work)
         log = Path(self.task.folder) / "logs" / f"{self.task.token}.log"
@@ -243,7 +240,7 @@ def run_calls(turns: Turns) -> int:
 
 
 class FarTests:
-    """The plugin of pytest's process. pytest's own end of a run is skipped: reports are written on the near side."""
+    """The plugin of pytest's process, without pytest's own end of a run: the near side writes reports."""
 
     def __init__(self, turns: Turns) -> None:
         self.__name__ = FAR  # which pytest registers it under

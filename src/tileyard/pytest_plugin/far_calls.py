@@ -1,7 +1,5 @@
-"""The part of a test that holds a device, called elsewhere: both ends of such a call.
-
-Its arguments are copied; its changes to them, in arrays and flat containers, are repeated here. If
-anything cannot be transferred, the test runs whole.
+"""The part of a test that holds a device, called elsewhere: both ends of such a call. Arguments are
+copied; changes in arrays and flat containers are repeated here. If that fails, the test runs whole.
 """
 
 import contextlib
@@ -84,9 +82,8 @@ class FarDevice:
     def block(
         self, number: int, values: Mapping[str, object], count: int | None = None
     ) -> dict[str, Any]:
-        """Run a block of the test with its variables; returns those that it uses or sets, as they are afterwards.
-
-        Raises UsageError for an invalid ``count`` of devices.
+        """Run a block of the test with its variables; returns those that it uses or sets. Raises
+        UsageError for an invalid ``count`` of devices.
         """
         __tracebackhide__ = True
         refuse_count(count)

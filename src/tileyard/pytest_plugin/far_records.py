@@ -16,10 +16,7 @@ T = TypeVar("T")
 
 
 class FarTest(Record):
-    """A whole test. ``kernels`` and ``functions`` are its builds; ``answer`` is the file for its result.
-
-    ``devices`` is the number of devices of its task.
-    """
+    """A whole test and its builds; ``answer`` is the file for its result, ``devices`` its task's number."""
 
     name: str
     limit_s: float
@@ -30,9 +27,8 @@ class FarTest(Record):
 
 
 class FarCall(Record):
-    """The part of a test that holds a device. ``given`` is the file of a `FarGiven`, ``answer`` that of a `FarDone`.
-
-    ``modules`` are to be imported before ``given`` is read, each from its file.
+    """The part of a test that holds a device: files of a `FarGiven` and of the ``answer``, a
+    `FarDone`. Import ``modules`` from their files first.
     """
 
     name: str
@@ -44,11 +40,9 @@ class FarCall(Record):
 
 
 class FarTask(Submitted, kw_only=True):
-    """A submitted task: whole tests, or parts of tests. It contains the environment, because a queue may cut that.
-
-    ``paths`` is the module search path, ``arguments`` pytest's arguments here. A test whose own limit is longer than
-    the rest of ``limit_s`` is not begun: it is for another task. ``devices`` is the number that each part holds at
-    once, 1 for what the queue gives by default.
+    """A submitted task of whole or parts of tests, with the environment, which a queue may cut.
+    ``paths``: module search path; ``arguments``: pytest's. A test longer than the rest of
+    ``limit_s`` is left to another task. ``devices``: held at once by each part.
     """
 
     environment: dict[str, str]
@@ -64,9 +58,8 @@ class FarTask(Submitted, kw_only=True):
 
 
 class FarAnswer(Record):
-    """The result of a test: pytest's reports and warnings in their plain form, and whether it has asked to end the run.
-
-    ``needs`` is the number of devices it asked for, if its task had fewer and it has to run again; else 0.
+    """The result of a test: plain reports and warnings, whether to end the run. ``needs``: devices
+    for which it must run again, else 0.
     """
 
     reports: tuple[dict[str, Any], ...] = ()
@@ -76,9 +69,8 @@ class FarAnswer(Record):
 
 
 class FarGiven(Record):
-    """What to call: a function with ``values`` of its parameters, or a ``block`` of a test's function.
-
-    With a ``count`` it holds that number of devices, as a tuple.
+    """What to call: a function with ``values`` of its parameters, or a ``block`` of a test's
+    function; with a ``count`` of devices, as a tuple.
     """
 
     function: Callable[..., object]
@@ -89,9 +81,8 @@ class FarGiven(Record):
 
 
 class FarDone(Record):
-    """The result of a call: its ``values``, the arguments that it has ``changed`` in place, the exception that it raised.
-
-    ``refused`` states why it cannot be transferred.
+    """The result of a call: ``values``, arguments ``changed`` in place, exception, or why it is
+    ``refused``.
     """
 
     values: dict[str, Any] = {}

@@ -1,7 +1,5 @@
-"""Starts the far side of a task of tests: with the environment and the paths of the near side, from the task's file.
-
-Run by its path, with only the standard library: a queue may have removed the variables by which Tileyard is found. The
-file's variables override those that arrived; variables that only the queue sets stay.
+"""Starts the far side of a task of tests, in the environment and paths of the task's file. Run by
+its path with the standard library alone: a queue may have removed variables. Its own stay.
 """
 
 import json

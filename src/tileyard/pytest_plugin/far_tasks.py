@@ -1,8 +1,6 @@
-"""Submits work to a device of another queue: many parts in one task, each with its own result.
-
-A lost task blames the part that it was doing. That part is tried again, at most twice, as the last of a further
-task: the others are done before it can fail again, and tasks that are lost for other reasons blame a different
-part each time. The far side records its finished parts, so that they count whatever the queue loses.
+"""Submits work to a device of another queue: many parts in one task, each with its own result. A
+lost task blames the part it was doing, which is tried again at most twice, as the last of a further
+task. Finished parts are recorded on the far side.
 """
 
 import asyncio
@@ -104,10 +102,7 @@ class FarTasks:
         self._changed.set()
 
     async def serve(self) -> None:
-        """Submit one task after another, until this is cancelled.
-
-        A task that is not full waits for the busy ones: starting a task costs seconds, device in hand.
-        """
+        """Submit one task after another, until cancelled. One that is not full waits for busy ones."""
         while True:
             kind = find_due([part.kind for part in self._waiting], self._queue.cases, self.busy)
             if kind is None:
@@ -221,7 +216,7 @@ class FarTasks:
     def _keep_hold(
         self, parts: Sequence[Part], submission: Submission, asked: float, at: float
     ) -> None:
-        """Add a line to the ledger: a task holds its device from its first line to the end of its client."""
+        """Add to the ledger: a task holds its device from its first line to the end of its client."""
         given = submission.started
         others = f" and {len(parts) - 1} others" if len(parts) > 1 else ""
         place = f" {place_of(given)}" if given is not None else ""
@@ -264,7 +259,7 @@ class FarTasks:
 
 
 def find_due(waiting: Sequence[T], cases: int, busy: int) -> T | None:
-    """The kind of the next task, given the kinds of the waiting parts: one that fills a task; any, if nothing is busy."""
+    """The kind of the next task, given waiting parts' kinds: one that fills a task; any, if none is busy."""
     counts = Counter(waiting)
     full = next((kind for kind in waiting if counts[kind] >= cases), None)
     return full if full is not None or busy else next(iter(waiting), None)

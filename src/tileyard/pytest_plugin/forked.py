@@ -1,7 +1,5 @@
-"""Runs work in a process that begins as a copy of this one: no imports, no pickled functions.
-
-``lanes`` makes and ends copies. A copy reports through a pipe; a crash or a hang leaves its location in
-``log``. A process that is copied must have no threads that hold anything.
+"""Runs work in a process that begins as a copy of this one: no imports, no pickled functions. A copy from
+``lanes`` reports through a pipe; a crash or hang leaves its location in ``log``. No thread may hold anything.
 """
 
 import faulthandler
@@ -80,10 +78,8 @@ def cut_stack(text: str) -> str:
 
 
 def spare_threads() -> None:
-    """Keep OpenMP from starting threads in the process that tests are copied from.
-
-    A copy of a process with such threads hangs when it tries to use them. OpenBLAS handles this itself.
-    Harmless in a process that inherits the setting.
+    """Keep OpenMP from starting threads in the process that tests are copied from, which would hang
+    copies. Harmless where inherited.
     """
     if ASKED_THREADS in os.environ:
         return
@@ -133,9 +129,8 @@ def print_to(log: Path) -> None:
 
 
 def yield_cores() -> None:
-    """Give way to processes that hold a device, if on this host: this process, which leads its session, holds none.
-
-    Linux shares cores among sessions first if it groups them (sched(7), autogroup), and by niceness within one.
+    """Give way to processes that hold a device on this host, if this one leads its session: Linux
+    shares cores among sessions, if it groups them, and by niceness within one.
     """
     os.nice(NICENESS)
     with suppress(OSError):
@@ -173,10 +168,9 @@ def be_copy(work: Callable[[Teller], None], fds: Sequence[int]) -> NoReturn:
 
 
 class ForkEnd(Record):
-    """How a copy ended: by ``code``, by ``signal``, or, with neither, because its parent was killed.
-
-    ``timed_out`` is set if it was ended for its limit. ``at`` is when its end was seen, on the monotonic clock;
-    ``tail`` is the end of its log, and ``stack`` its Python stack if it died of a signal.
+    """How a copy ended: by ``code``, by ``signal``, or, with neither, as its parent was killed;
+    ``timed_out``: for its limit. ``at`` is monotonic, ``tail`` the log's end, ``stack`` the Python
+    stack of a signal.
     """
 
     at: float
@@ -205,17 +199,15 @@ class ForkEnd(Record):
 
 
 class Forked:
-    """A copy in a lane, which does the work of ``number``. Once one of ``fds`` is readable, call ``read``.
-
-    ``end`` is how it ended, None while it runs; ``paused_s`` is how long its limit was paused.
+    """A copy in a lane, which does the work of ``number``; call ``read`` once one of ``fds`` is
+    readable. ``end`` is None while it runs; ``paused_s`` is how long its limit was paused.
     """
 
     def __init__(
         self, lane: Lane, number: int, limit_s: float, log: Path, *, goes_on: bool = False
     ) -> None:
-        """With ``goes_on``, for compile steps, it is resumed if somebody stops it, and its limit leaves out its waits for a core.
-
-        Without, it is ended at its limit, as if the test itself had stopped it.
+        """``goes_on``, for compile steps: it is resumed if stopped, and its limit excludes waits
+        for a core. Else it is ended at its limit, as if the test had stopped it.
         """
         self.lane = lane
         self._goes_on = goes_on
@@ -272,7 +264,7 @@ class Forked:
         return NAP_S if self._is_paused else self._limit.wait_s()
 
     def enforce(self) -> None:
-        """End it if its time is over. One that waits has no limit of ours: if it is stopped, it is resumed."""
+        """End it if its time is over. One that waits has no limit of ours, and is resumed if stopped."""
         if self.end is None and (self._is_paused or self._goes_on):
             self.lane.go_on()
         if self.end is not None or self.wait_s() != 0.0:

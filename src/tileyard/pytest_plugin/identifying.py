@@ -1,8 +1,6 @@
-"""Determines what a function's compile step depends on, by content, so that its result can be kept; and what cannot be known.
-
-A function counts like a step of a suite in Python, whose scripts are the modules of the code that it and its values consist of:
-their imports, programs, libraries and variables (``workers/step_identity.py``). Its arguments, the globals that it names, and
-places count too, because builds may name places.
+"""Determines what a function's compile step depends on, by content, so that its result can be kept.
+It counts like a Python step of a suite (``workers/step_identity.py``), with its arguments, globals
+that it names, and places.
 """
 
 import os
@@ -33,10 +31,7 @@ CONFTEST = "conftest.py"
 
 
 class Identity(Record):
-    """The key of a step's result, the parts that it covers, and the variables that the step gets.
-
-    ``problem`` states why there is no key.
-    """
+    """The key of a step's result, its parts and variables; ``problem``: why there is no key."""
 
     key: Digest = Digest("")
     parts: dict[str, str] = {}
@@ -100,10 +95,7 @@ class StepReader:
         )
 
     def _find_named(self, modules: tuple[Path, ...]) -> dict[str, str]:
-        """The variables that code of the tree names, or that the libraries below it read.
-
-        Imported modules may have read them already, whatever the function gets.
-        """
+        """The variables that code of the tree names or libraries below it read, maybe when imported."""
         words: set[str] = set()
         for module in modules:
             words.update(re.findall(r"\w+", module.read_bytes().decode("utf-8", "replace")))
@@ -145,7 +137,7 @@ def _is_source(file: Path) -> bool:
 
 
 def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:
-    """The step of a suite with the same imports as these files, and the ``conftest.py`` files above them, from the same places."""
+    """The step of a suite with the same imports as these files, and the ``conftest.py`` files above them."""
     folders = {folder for file in sources for folder in file.parents}
     above = sorted(folder for folder in folders if folder.is_relative_to(declared.root))
     beside = [folder / CONFTEST for folder in above if (folder / CONFTEST).is_file()]

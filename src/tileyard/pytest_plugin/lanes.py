@@ -1,14 +1,7 @@
 """Lanes: copies of this process, one after another, none of which leaves anything running.
-
-```
-this process ──▶ guard ──▶ forker ──▶ copy
-```
-
-The guard is a child subreaper: everything that a copy starts stays below it, in any session and with
-any environment. The forker is the parent of each copy, waits for it, and ends everything that it left
-running. If the forker dies, the guard ends everything below it and makes another. If this process dies,
-or the guard is to end, everything below the guard ends with it. All copies begin as this process was
-when the lane was made.
+This process starts a guard, that a forker, that each copy. The guard is child subreaper: what a copy starts
+stays below it. The forker waits for a copy and ends what it left; if it dies, the guard ends all below and
+makes another. If this process dies, all ends. Copies begin as this process was when the lane was made.
 """
 
 import os
@@ -149,10 +142,7 @@ def _be_guard(parent: int, channel: socket.socket, work: Work) -> None:
 
 
 def _watch(forker: int) -> bool:
-    """Wait for the order to end (returns True), or until the forker has ended. Reaps all others.
-
-    A forker that was stopped is resumed: nobody else would see its copy's end.
-    """
+    """Wait for the order to end (True), or the forker's end; reap others, resume a stopped forker."""
     while signal.sigwait(WATCHED) != signal.SIGTERM:
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -166,10 +156,7 @@ def _watch(forker: int) -> bool:
 
 
 def end_below(guard: int, spared: set[int]) -> None:
-    """Kill everything below the guard, until only ``spared``, keepers, and what they run are left.
-
-    Processes that cannot be ended are spared from then on.
-    """
+    """Kill all below the guard but ``spared`` and keepers with what they run; spare what cannot be ended."""
     countdown = Countdown(CONFIRM_S)
     while left := _find_below(guard, spared):
         if not countdown.left_s():

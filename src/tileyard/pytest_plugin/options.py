@@ -24,7 +24,7 @@ Dynamic = Literal["error", "lease", "prepare"]
 
 
 class PluginOptions(Record):
-    """The options of the command line. Limits are in seconds; empty ``devices`` are all of the target's class."""
+    """The options of the command line; limits in seconds. Empty ``devices``: all of the target's class."""
 
     target: str
     devices: tuple[str, ...]

@@ -58,7 +58,7 @@ KEPT_RUNS = 5
 
 
 def activate(config: pytest.Config) -> Active:
-    """Read options and settings, and register the plugins that carry out the run. Raises UsageError of pytest."""
+    """Read options and settings, register the plugins that carry out the run. Raises UsageError of pytest."""
     try:
         settings = read_settings(os.environ, Path.cwd())
         options = read_options(config, settings)
@@ -251,7 +251,7 @@ def _choose_devices(options: PluginOptions, settings: Settings) -> tuple[Device,
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the run's own directory, locked while the run lasts; those of old runs that have ended are removed."""
+    """Make the run's own directory, locked while the run lasts; those of ended runs are removed."""
     make_folder(folder)
     lock = open_file(folder / "alive", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_SH)  # until this process ends
@@ -267,7 +267,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _worker_number(config: pytest.Config) -> tuple[int, int]:
-    """The index of this process and the number of processes; the id of a replacement is taken modulo that number."""
+    """The index of this process, a replacement's modulo the number of processes, and that number."""
     given: Mapping[str, Any] = getattr(config, "workerinput", {})
     count = int(given["workercount"])
     digits = "".join(filter(str.isdecimal, str(given["workerid"])))

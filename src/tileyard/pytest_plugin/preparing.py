@@ -1,7 +1,5 @@
-"""Carries out compile steps: many at a time, without a device, each in a process that may die.
-
-Kernels are the cases of a verb, built as by ``tileyard compile``. They live in this process, so it is author and engine: they
-are elaborated in copies of it, and its event loop drives the run. Under pytest-xdist its processes share the steps.
+"""Carries out compile steps: many at a time, without a device, each in a process that may die. Kernels are
+built as by ``tileyard compile``, elaborated in copies of this process. pytest-xdist's processes share steps.
 """
 
 import asyncio
@@ -95,10 +93,8 @@ class BuildKernels(Verb[BuiltKernels]):
 
 
 class KernelHolder:
-    """The client of such a run, whose process contains the kernels: it answers for them.
-
-    ``made`` gets the answer for each step, and a result with the time that elaborating it took. ``run``
-    is the run itself.
+    """The client of such a run, whose process holds the kernels. ``made`` gets each step's answer,
+    and a result with its time; ``run`` is the run.
     """
 
     run: asyncio.Task[BuiltKernels]
@@ -142,10 +138,7 @@ class KernelHolder:
 
 
 class Preparing:
-    """The compile steps of a run, or of one process's share of them.
-
-    ``cores`` are the usable cores, and ``folder`` is where functions build and logs are.
-    """
+    """A run's compile steps, or a share. ``cores`` are usable; ``folder`` is for builds and logs."""
 
     def __init__(
         self, settings: Settings, cores: tuple[int, ...], folder: Path, build_limit_s: float
@@ -188,10 +181,7 @@ class Preparing:
     # ---- kernels ------------------------------------------------------------------------------
 
     async def _read_bodies(self, steps: Sequence[BodyStep]) -> list[Ready]:
-        """The compilations in tests' bodies, as far as they are found and their target exists.
-
-        TileLang compiles its own kernels into its own cache: nothing is left to build.
-        """
+        """The compilations found in tests' bodies, for existing targets. TileLang compiles its own."""
         done: list[Ready] = []
         limit_s = self._limits.elaborate_s + self._limits.build_s
         is_usable = functools.cache(self._is_usable)
@@ -329,9 +319,8 @@ def _check_func(step: KernelStep, objects: ObjectStore) -> SyncChecked | Failed:
 
 
 def _judge(step: KernelStep, checked: AuthorReply, elaborated: ElaboratedConfig) -> AuthorReply:
-    """The elaborated kernel, unless its check found mistakes, or was asked for and could not be made.
-
-    Its log is why it is not checked, if nobody asked.
+    """The elaborated kernel, unless its check found mistakes, or was asked for and failed. Its log:
+    why an unasked check was not made.
     """
     if isinstance(checked, SyncChecked):
         if not checked.findings:
@@ -383,7 +372,7 @@ def read_shares(folder: Path) -> Iterator[StepResult]:
 
 @contextmanager
 def _locked(path: Path, *, is_patient: bool) -> Iterator[bool]:
-    """Hold a lock for the block, unless another process has it and ``is_patient`` is false; yields whether it is held."""
+    """Hold a lock for the block, unless another has it and not ``is_patient``; yields whether it is held."""
     lock = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,5 @@
 """Records the results of a run: trials, the ledger of devices, a summary, and a correct exit code.
-
-Also the results of earlier runs, for the order of this one.
+Also reads earlier results, for the order of tests.
 """
 
 import signal
@@ -47,10 +46,8 @@ def case_of(nodeid: str) -> str:
 
 
 def read_durations(store: Store) -> dict[str, float]:
-    """Durations of tests, in seconds by case: the median of the latest runs.
-
-    A case's name without its parameters has the median over all of these, which is used for those that
-    never ran.
+    """Durations of tests in seconds by case, the median of the latest runs. A name without
+    parameters has that over all, for those that never ran.
     """
     by_case: dict[str, list[float]] = {}
     by_function: dict[str, list[float]] = {}
@@ -64,10 +61,8 @@ def read_durations(store: Store) -> dict[str, float]:
 def sort_longest_first(
     items: list[pytest.Item], durations: Mapping[str, float], processes: int
 ) -> None:
-    """Sort the longest first, and before them the tests that never ran; ``processes`` share them.
-
-    pytest-xdist gives each of several processes two tests to begin with, in order: so that none has two
-    long ones, each gets one of the longest and one of the shortest.
+    """Sort the longest first, tests that never ran before them, for ``processes``. pytest-xdist
+    first gives each two tests: one of the longest, one of the shortest.
     """
     items.sort(key=lambda item: -_expect_s(item.nodeid, durations))
     if processes > 1 and len(items) >= 2 * processes:
@@ -130,9 +125,8 @@ class TrialWriter:
 
 
 class Recording:
-    """Receives the reports of all tests, in whatever process they ran.
-
-    ``began`` is the start of the run on the monotonic clock; ``report`` is the file to write, or empty.
+    """Receives the reports of tests in all processes. ``began``: monotonic; ``report``: file to
+    write, if any.
     """
 
     def __init__(self, run: str, began: float, writer: TrialWriter, report: str) -> None:
@@ -190,10 +184,7 @@ class Recording:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Record the results of the run; it has failed if something failed or is missing.
-
-        This holds whatever else is done at its end: pytest-xdist has been seen to return 0 over nine failures.
-        """
+        """Record a run's results; failed if something failed or is missing, whatever pytest-xdist says."""
         if isinstance(sys.exception(), KeyboardInterrupt):  # a second one; pytest has no status yet
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         self._notes += [f"worker {lost} died" for lost in self._lost]

@@ -12,10 +12,8 @@ from tileyard.frontend.found import Found
 
 @dataclass(frozen=True, kw_only=True)
 class KernelStep:
-    """Build one kernel. ``id`` names the step in every process of the run.
-
-    ``source`` is a kernel with its ``arguments``, or a PrimFunc with its ``out_idx``. ``check_sync``
-    is as in a yard: it fails if its check finds mistakes.
+    """Build one kernel; ``id`` names the step in every process. ``source`` has its ``arguments``,
+    or is a PrimFunc with ``out_idx``. ``check_sync`` is as in a yard, and fails on mistakes.
     """
 
     id: str
@@ -28,9 +26,8 @@ class KernelStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """The dependencies of a function's result besides its code and values, named as in suites.
-
-    ``root`` is the folder that ``inputs`` are relative to. ``runs`` are all programs that it starts, or None if not declared.
+    """What a function's result depends on besides code and values, named as in suites: ``inputs``
+    below ``root``, ``runs`` with all programs started, None if not declared.
     """
 
     root: Path
@@ -41,9 +38,8 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionStep:
-    """Call a function that builds something, with ``values`` and a directory of its own.
-
-    Its result is kept between runs if the step has ``declared`` what that depends on.
+    """Call a function that builds, with ``values`` and its own directory; the result is kept if
+    ``declared`` states what it depends on.
     """
 
     id: str
@@ -142,13 +138,10 @@ class Left(Record):
 
 
 class StepResult(Record):
-    """The result of one compile step. ``at`` is when it began, on the host's monotonic clock.
-
-    ``build`` is the key of a kernel's artifact and ``target`` its target; ``folder`` is the directory
-    of a function's step, and ``pickled`` the file of its result. ``why`` states of such a step whether
-    it was kept, or why it was made, and of a test that ran ahead where that ended. ``unchecked`` is why a kernel
-    was not checked for races and undefined accesses. The result of
-    reading a test ``is_partial`` if there is more that may compile. ``rule`` is a kernel's, as in an Elaborated.
+    """The result of one compile step, begun ``at`` on the host's monotonic clock. ``build`` and
+    ``target`` are a kernel's, ``folder`` and ``pickled`` result a function's. ``why``: kept or
+    made, or where a test that ran ahead ended. ``unchecked``: why undefined behaviour was not
+    checked. ``is_partial``: the test read may compile more. ``rule`` is as in an Elaborated.
     """
 
     step: str
@@ -168,10 +161,8 @@ class StepResult(Record):
 
 
 class Hold(Record):
-    """A device held by one test: a line of the lease ledger.
-
-    ``at`` is in seconds since the run began. ``dynamic`` is set if the test took it because it used a
-    device outside a block.
+    """A device held by one test, a line of the ledger; ``at`` is in seconds since the run began.
+    ``dynamic``: taken because a device was used outside a block.
     """
 
     test: str
@@ -188,10 +179,7 @@ FACTS = "tileyard"
 
 
 class TestFacts(Record):
-    """Facts about a test besides its reports; sent with the last of them.
-
-    ``seconds`` is the time of its process without the wait for devices.
-    """
+    """Facts about a test besides its reports; ``seconds``: of its process, without waits for devices."""
 
     __test__ = False  # not a test class, despite its name
 

@@ -1,7 +1,6 @@
-"""Runs tests ahead, without a device, up to where they would hold one, so that the caches contain what they compile until then.
-
-This is for tests whose compilations nobody declared and reading did not find. Each runs in a copy of this process, which ends
-when the test asks for a device or launches a kernel. Any other end of the test does not count: its run decides.
+"""Runs tests ahead, without a device, so that caches contain what they compile until they hold one.
+For compilations that were neither declared nor found. Each copy ends when the test asks for a
+device or launches a kernel.
 """
 
 import asyncio
@@ -69,8 +68,7 @@ class Arrived(Record):
 def choose_tests(
     items: Iterable[pytest.Item], declared: DeclaredSteps, results: Mapping[str, StepResult]
 ) -> list[pytest.Item]:
-    """The tests that may compile something that was not found, in the same order in every process of a run.
-
+    """The tests that may compile something not found, in the same order in every process.
     ``results`` are those of all other steps, by name.
     """
     read: dict[str, list[StepResult]] = {}
@@ -153,9 +151,8 @@ class Share(Protocol):
 def run_ahead(
     items: Sequence[pytest.Item], active: Active, outer: object, share: Share | None = None
 ) -> None:
-    """Run tests ahead if the options say so, and add to the results what they compiled, and how far each one got.
-
-    Several processes ``share`` them.
+    """Run tests ahead if asked, in several processes that ``share`` them; add to the results what
+    they compiled, and how far each got.
     """
     if active.options.dynamic != "prepare":
         return

@@ -74,10 +74,8 @@ class Inside:
         outer: object,
         goes_on: Callable[[pytest.Item], bool] = bool,
     ) -> None:
-        """Run the tests, one or several in turn, and report each result.
-
-        ``outer`` is the plugin of the process that copied itself; ``goes_on`` decides whether to begin
-        a further test.
+        """Run the tests, in turn, and report each result. ``outer`` is the plugin of the copied
+        process; ``goes_on`` decides whether to begin a further test.
         """
         take_place(items[0].config, outer, self, self._log)
         self._has_begun = True
@@ -376,10 +374,8 @@ class RunningTest:
 
 
 class Runner:
-    """Runs ``items``, each in a copy of this process as it is now, as many at a time as the options say.
-
-    ``outer`` is the plugin of this process, and ``began`` when the run began, on the monotonic clock.
-    ``interrupted`` are the tests that ended with the run.
+    """Runs ``items``, each in a copy of this process, as many at once as the options say. ``outer``
+    is this process's plugin, ``began`` monotonic; ``interrupted`` tests ended with the run.
     """
 
     def __init__(
@@ -399,10 +395,7 @@ class Runner:
         self._idle = [self._make_lane() for _ in range(self._workers)]
 
     def run(self, items: Sequence[pytest.Item], session: pytest.Session | None = None) -> None:
-        """Run these items, in this order.
-
-        No further item runs once the ``session`` is to end, as with ``--maxfail``.
-        """
+        """Run these items, in order; none further once the ``session`` is to end, as with ``--maxfail``."""
         waiting = list(reversed(items))
         running: dict[Forked, RunningTest] = {}
         try:

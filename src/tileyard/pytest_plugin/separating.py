@@ -1,7 +1,6 @@
-"""Cuts the blocks that hold a device out of a test's function, so that they run elsewhere: values in, values out.
-
-``with tile_device() as device:`` becomes a call with the function's variables and the number of devices, if one is named. Its body
-becomes a function of the variables that it uses. Both sides read the same file. If a block cannot be cut, there is a reason, in words.
+"""Cuts the blocks that hold a device out of a test's function, so that they run elsewhere: values
+in, values out. ``with tile_device() as device:`` becomes a call with the function's variables; its
+body a function of those it uses. Both sides read the same file.
 """
 
 import ast
@@ -34,10 +33,7 @@ SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda
 
 
 class NotSeparableError(Exception):
-    """The part of a test that holds a device cannot run apart from the rest; states why.
-
-    ``devices`` is the number that it needs at once, as far as that is known.
-    """
+    """Why the part of a test that holds a device, ``devices`` if known, cannot run apart from the rest."""
 
     def __init__(self, reason: str, devices: int = 1) -> None:
         super().__init__(reason)
@@ -76,7 +72,7 @@ class CutTest:
         }
 
     def run(self, number: int, values: Mapping[str, object], held: object) -> dict[str, Any]:
-        """Run a block that holds a device, or a tuple of them; returns the variables that it uses or sets, as they are afterwards."""
+        """Run a block that holds devices; returns the variables that it uses or sets, as left."""
         block = self.blocks[number]
         _provide_assert(self.function)
         given = {**values, HELD: held}
@@ -86,7 +82,7 @@ class CutTest:
 
 @cache
 def cut(function: Callable[..., object]) -> CutTest:
-    """Cut a test's function; one that does not ask for a device itself is unchanged. Raises NotSeparableError."""
+    """Cut a test's function; one that asks for no device is unchanged. Raises NotSeparableError."""
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
         raise NotSeparableError("it is not a function")

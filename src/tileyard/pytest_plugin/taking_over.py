@@ -11,7 +11,7 @@ from tileyard.pytest_plugin.forked import out_log
 
 
 def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -> None:
-    """In a copy: put ``inner`` in the place of the plugin that has copied itself, and print to files of its own."""
+    """In a copy: replace the plugin that has copied itself with ``inner``, and print to files of its own."""
     plugins = config.pluginmanager
     plugins.unregister(outer)
     for plugin in plugins.get_plugins():

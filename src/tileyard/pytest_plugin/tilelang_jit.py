@@ -1,6 +1,5 @@
-"""Observes what TileLang compiles and runs by itself, whether it is already imported or imported later.
-
-In a copy of this process in which tests are read, it compiles nothing and touches no device unasked.
+"""Observes what TileLang compiles and runs by itself, imported now or later. In a copy that reads
+tests it compiles nothing and touches no device unasked.
 """
 
 import copy
@@ -21,7 +20,7 @@ RUNS: Final = ("__call__", "get_profiler")
 PREFIX = "tilelang:"
 """Prefix of the keys of kernels that TileLang compiles."""
 JIT, FACTORY, CACHE = "tilelang.jit", "JITImpl", "is_cache_enabled"
-"""The module of its decorator and its ``compile``, the class that the decorator makes, and the function that asks for its cache."""
+"""The module of its decorator and ``compile``, the decorator's class, the function that uses its cache."""
 
 
 def watch_tilelang(
@@ -30,17 +29,15 @@ def watch_tilelang(
     end: Callable[[], None] = lambda: None,
     run: Callable[[], None] | None = None,
 ) -> None:
-    """From here on, call ``begin`` with a kernel's name and key before TileLang compiles it, and ``run`` before it is run.
-
-    ``end`` is called after a success. The key covers the kernel's code and the target, and is the same in every process.
+    """Call ``begin`` with name and key before TileLang compiles a kernel, ``end`` after a success,
+    ``run`` before it is run. The key covers code and target, in any process.
     """
     on_import(MODULE, partial(_patch, begin=begin, end=end, run=run))
 
 
 def find_tilelang_compile(function: object) -> Callable[..., object] | None:
-    """A function that compiles as a call of ``function`` does and runs nothing; None if that compiles nothing.
-
-    None also if TileLang keeps nothing of what it compiles.
+    """A function that compiles as a call of ``function`` would and runs nothing; None if that
+    compiles nothing, or TileLang keeps nothing of it.
     """
     jit = sys.modules.get(JIT)
     factory = getattr(jit, FACTORY, None)
@@ -59,10 +56,8 @@ def find_tilelang_compile(function: object) -> Callable[..., object] | None:
 
 @contextmanager
 def keep_factories(factories: Iterable[object]) -> Iterator[None]:
-    """Undo at the end the changes that compiling makes to results of ``@tilelang.jit``.
-
-    TileLang rewrites positions of outputs in place, and they are part of the keys of its cache: a later
-    process would look under another key than a process that has compiled nothing yet.
+    """Undo at the end what compiling changes in results of ``@tilelang.jit``: positions of outputs,
+    which are part of its cache's keys.
     """
     before = [(each, copy.copy(getattr(each, "out_idx", None))) for each in factories if each]
     yield
@@ -126,9 +121,8 @@ class UnknownNameError(Exception):
 
 
 class Reading:
-    """In a copy that only reads: code that would compile, or need a device, is not evaluated.
-
-    Within ``allow_compiling`` TileLang may compile; ``compiled`` contains the keys of what it did.
+    """In a copy that only reads: nothing is evaluated that would compile, outside
+    ``allow_compiling``, or need a device. ``compiled``: keys of what TileLang compiled.
     """
 
     def __init__(self) -> None:

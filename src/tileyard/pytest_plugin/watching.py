@@ -19,7 +19,7 @@ TORCH: Final = "torch.cuda"
 def watch_compiles(
     begin: Callable[[str, str], None], end: Callable[[], None] = lambda: None
 ) -> None:
-    """From here on, call ``begin`` with name and key of every kernel before it is compiled, ours or TileLang's, and ``end`` after the attempt."""
+    """Call ``begin`` with name and key before any kernel is compiled, and ``end`` after the attempt."""
     answer = Compiler.answer
 
     def watched(self: Compiler, request: CompilerRequest) -> CompilerReply:
@@ -37,16 +37,15 @@ def watch_compiles(
 
 
 def watch_uses(use: Callable[[], None]) -> None:
-    """From here on, call ``use`` before a kernel is run, and before torch touches a GPU for the first time."""
+    """From here on, call ``use`` before a kernel is run, and before torch first touches a GPU."""
     on_import(API, partial(watch_kernels, use=use))
     on_import(TORCH, partial(watch_torch, use=use))
     watch_tilelang(run=use)
 
 
 def watch_kernels(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
-    """Make the result of the module's ``make_callable`` call ``use`` before each launch.
-
-    A kernel for an accelerator is loaded after its first ``use``: loading touches the device.
+    """Make the module's ``make_callable`` results call ``use`` before each launch, and before an
+    accelerator's kernel is loaded.
     """
     make = module.make_callable
 

@@ -16,7 +16,7 @@ def ignore(_event: Event) -> None:
 
 
 class Carry(Protocol):
-    """Runs a verb to its end, shown as its caller likes, and returns its result; ``hear`` gets each event first."""
+    """Runs a verb to its end as its caller likes, and returns its result; ``hear`` gets each event first."""
 
     def __call__(
         self,

@@ -1,7 +1,4 @@
-"""Writes to the terminal: control sequences and markup in logs, names and messages have no effect.
-
-If a reader closes its end, the run goes on and the rest of the output is dropped.
-"""
+"""Writes to the terminal, without effect of control sequences and markup, nor of a reader that closes."""
 
 import io
 import os
@@ -28,7 +25,7 @@ UNLIMITED = 1 << 16
 
 
 class Console(rich.console.Console):
-    """A console that shows control characters in printed text; those that rich itself uses for drawing are unchanged."""
+    """A console that shows control characters in text, but for those that rich itself uses to draw."""
 
     def __init__(
         self, *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
@@ -82,7 +79,7 @@ def say(console: rich.console.Console, text: str, style: str = "") -> None:
 
 
 def new_table(columns: Iterable[str], left: Container[str], wrapped: Container[str] = ()) -> Table:
-    """A table without rules. Columns are aligned on the right except ``left`` ones; only ``wrapped`` ones break."""
+    """A table without rules. Only ``left`` columns are aligned on the left; only ``wrapped`` ones break."""
     table = Table(header_style="bold", box=None)
     for name in columns:
         table.add_column(
@@ -100,13 +97,11 @@ def print_table(  # noqa: PLR0913 - each way to save room is a parameter
     folded: Mapping[str, str] = MappingProxyType({}),
     joins_equal: bool = False,
 ) -> None:
-    """Print a table so that no value is cut: a row too long for the screen continues on its next line.
-
-    Empty columns and those with one value in all rows are left out, and a line below the table names the latter: always
-    if it ``joins_equal``, else where it is too wide. ``MEASURED`` columns, which may be equal by chance, stay. Where a
-    table still is too wide, ``spare`` columns are left out, one by one, then ``folded`` ones, names by their headers, become one of
-    ``name=value`` pairs, which breaks between them, and at last the table loses its border. On a terminal, text of the column called
-    ``cut`` ends where the screen does.
+    """Print a table without cutting values: a row too long for the screen continues on its next line.
+    Columns that are empty or of one value are left out, the latter named below the table if it
+    ``joins_equal`` or is too wide; not ``MEASURED`` ones. If still too wide, ``spare`` columns go one by one,
+    then ``folded`` ones (names by headers) become one of ``name=value``, then the border goes. On a terminal,
+    column ``cut`` ends with the screen.
     """
 
     def is_too_wide() -> bool:
@@ -141,7 +136,7 @@ def print_table(  # noqa: PLR0913 - each way to save room is a parameter
 
 
 def name_parameters(keys: Iterable[str], results: Container[str]) -> dict[str, str]:
-    """Parameters by their headers: their names, where no column with results has the same one, else ``config_NAME``."""
+    """Parameters by their headers: their names, or ``config_NAME`` where a column of results has that."""
     return {f"config_{key}" if key in results else key: key for key in keys}
 
 
@@ -174,7 +169,7 @@ def _full_width(column: Column) -> int:
 
 
 def _least_width(column: Column, cut: str) -> int:
-    """What a column needs: text that is cut LEAST_TEXT, text that breaks its longest word. Short text does not break."""
+    """What a column needs: cut text LEAST_TEXT, breaking text its longest word; short text does not break."""
     if column.header == cut:
         return min(_full_width(column), LEAST_TEXT)
     if column.no_wrap:
@@ -189,7 +184,7 @@ def _least_width(column: Column, cut: str) -> int:
 def _share_width(
     console: rich.console.Console, table: Table, columns: Sequence[Column], cut: str
 ) -> list[int]:
-    """The width of each column: its whole one, from which the widest ones give what the screen lacks."""
+    """The width of each column: its whole one, from which the widest give what the screen lacks."""
     widths = [_full_width(column) for column in columns]
     least = [
         width if column.header == cut and not console.is_terminal else _least_width(column, cut)

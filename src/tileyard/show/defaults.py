@@ -1,7 +1,5 @@
-"""Defaults of options from the project's file: which options have one, and where it is written.
-
-The order is the same for every option: the command line, then its environment variable, then the table of the
-verb, then the top level of the file. This module does not use typer, because ``lease`` does not load it.
+"""Defaults of options from the project's file: which options have one, and where it is written. Order:
+command line, environment variable, table of the verb, top level of the file. Without typer, for ``lease``.
 """
 
 import re
@@ -27,9 +25,8 @@ VerbPath: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """An option: the parameter that receives it, its flags, and its possible values.
-
-    ``negations`` are the flags that turn a switch off, ``variable`` is the environment variable that sets it.
+    """An option: its parameter, flags, possible values, flags that turn a switch off
+    (``negations``), and the environment ``variable`` that sets it.
     """
 
     name: str
@@ -130,9 +127,8 @@ class Defaults:
 
 
 def read_defaults(environ: Mapping[str, str], cwd: Path, verbs: Verbs) -> Defaults:
-    """The defaults of the project's file for some verbs, or for all; only with all are names that belong to no verb refused.
-
-    Raises UsageError for an unknown name and an invalid value, with file, line and key.
+    """The defaults of the project's file for some verbs, or all: only then are unknown verbs
+    refused. Raises UsageError, with file, line and key, for an unknown name or an invalid value.
     """
     path = find_project_file(environ.get("TILEYARD_CONFIG", ""), cwd)
     if path is None:
@@ -212,7 +208,7 @@ class _Reader:
         *,
         is_shared: bool,
     ) -> dict[str, Setting]:
-        """The options of one verb among the keys of a table; keys of other verbs are allowed if it is shared."""
+        """A verb's options among the keys of a table; other verbs' keys are allowed if it is shared."""
         found: dict[str, Setting] = {}
         for key, value in table.items():
             one = known.get(key.replace("_", "-"))

@@ -1,7 +1,6 @@
-"""Keeps printed text from acting as a command in a job of GitHub Actions.
-
-GitHub's runner obeys ``##[command]`` anywhere in a line, and ``::command::`` at its start, no matter whether a program, a name or a file contains them. So
-one character of each is written as an escape, which means the same in JSON. Files are not changed: only what the runner can read.
+"""Keeps printed text from acting as a command in a job of GitHub Actions. GitHub's runner obeys
+``##[command]`` in a line and ``::command::`` at its start: one character of each is escaped, as
+JSON allows. Files are not changed.
 """
 
 import io
@@ -19,7 +18,7 @@ _UNDECIDED = re.compile(r"\s*:?")
 
 
 class GuardedStream(io.TextIOWrapper):
-    """A text stream on which no line is a command, except those of ``command``, however it is cut into writes."""
+    """A text stream on which no line is a command, except those of ``command``, however it is cut."""
 
     _line = ""
     """The current line so far; what cannot matter is left out."""
@@ -60,7 +59,7 @@ def print_command(line: str) -> None:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """In a job of GitHub Actions, guard what this process prints; the programs that it starts have streams of their own."""
+    """In a job of GitHub Actions, guard what this process prints, not the programs that it starts."""
     before = sys.stdout, sys.stderr
     if os.environ.get(JOB):
         sys.stdout, sys.stderr = map(_guard, before)

@@ -195,10 +195,7 @@ Emit = Annotated[
 
 
 def target_at(target: str, level: str, *, debug: bool = False, sanitize: bool = False) -> str:
-    """A target with a CPU level, for a debugger, and with sanitized builds, if it supports them; any target if none is requested.
-
-    Raises UsageError.
-    """
+    """A target with a CPU level, for a debugger, or sanitized, as it supports. Raises UsageError."""
     needs = find_needs(target)
     if level and not (needs.takes_level and ":" not in target):
         raise UsageError(f"--cpu-arch is for the target cpu, and not for {target}")
@@ -235,7 +232,7 @@ def read_arguments(given: Pairs) -> "dict[str, Value]":
 
 
 def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
-    """The values of ``--arg`` if several mean several shapes: those of a list, and numbers in a text. Raises UsageError."""
+    """The values of ``--arg``, lists and numbers in text, if they mean several shapes. Raises UsageError."""
     if isinstance(given, Mapping):
         return read_choices(given, "--arg")
     sizes = {}
@@ -267,7 +264,7 @@ def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
 
 
 def read_python_limit(given: Time | None) -> float:
-    """The seconds of ``--python-limit``, 0 for the usual limits. Raises UsageError, also for a time of length 0."""
+    """The seconds of ``--python-limit``, 0 for the usual limits. Raises UsageError, also for 0 given."""
     seconds = 0.0 if given is None else read_time_s("--python-limit", given)
     if given is not None and not seconds:
         raise UsageError("--python-limit is 0, which is enough for no kernel file")

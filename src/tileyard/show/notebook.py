@@ -1,7 +1,4 @@
-"""The progress of a run in a notebook: one output below the cell, which is updated.
-
-The one module that imports IPython.
-"""
+"""The progress of a run in a notebook: one updated output. The only module that imports IPython."""
 
 from collections import deque
 from typing import Any
@@ -19,7 +16,7 @@ WIDTH = 100
 
 
 class NotebookView:
-    """Draws a view, with the last lines above it. Like ``rich.live.Live`` it is started, updated and stopped."""
+    """Draws a view below the last lines: started, updated and stopped like ``rich.live.Live``."""
 
     def __init__(self) -> None:
         self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's

@@ -1,7 +1,5 @@
-"""The options of a verb as one record, from which the command line and Python take names, defaults and help.
-
-A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field has
-the name of the option, with ``_`` for each ``-``, and with a trailing ``_`` if it is a Python keyword.
+"""The options of a verb as one record, for the command line and Python: names, defaults and help. A record is
+a TypedDict, not total, of fields ``Annotated`` with an ``Option``: ``_`` for ``-``, ``_`` after a keyword.
 """
 
 import contextlib
@@ -34,11 +32,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Option:
-    """An option: its effect, in one sentence; its default; and its form on the command line.
-
-    ``flags`` are those of the command line if they do not follow from the field's name, ``least`` is
-    the smallest valid number, ``variable`` is the environment variable that sets it. An option that
-    takes functions is ``for_python`` alone.
+    """An option: its effect in a sentence, its default, and its form on the command line. ``flags``
+    are set if they do not follow from the name, ``least`` is the smallest number, ``variable`` the
+    environment's; ``for_python`` alone are functions.
     """
 
     help: str
@@ -118,9 +114,8 @@ def list_fields(record: type) -> dict[str, Field]:
 
 
 def complete(record: type[R], given: R) -> R:
-    """The given options, and the defaults of the others.
-
-    Raises UsageError for unknown options, and for values of a wrong type: in Python's terms, as the command line gives none.
+    """The given options, and the others' defaults. Raises UsageError, in Python's terms, for
+    unknown options and wrong types.
     """
     fields = list_fields(cast(type, record))
     values = cast(dict[str, object], given)
@@ -177,7 +172,7 @@ def _is_one(value: object, kind: Any) -> bool:  # noqa: ANN401 - any type
 
 
 def takes(record: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Give a Python function the options of a record: its signature, its docstring, and the words of its errors."""
+    """Give a Python function a record's options: in its signature, docstring, and words of errors."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

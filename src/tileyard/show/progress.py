@@ -1,7 +1,5 @@
-"""Shows the progress of a run: a view that is redrawn on a terminal or below a notebook's cell, otherwise plain lines.
-
-Cases that failed are printed as they end. The view is drawn at most a few times per second: a redraw costs CPU time
-that belongs to the cases. A layout defines the lines and the view of one kind of run.
+"""Shows a run's progress: a view, redrawn a few times a second on a terminal or notebook, else
+plain lines. Failed cases are printed as they end. A layout defines lines and view of a kind of run.
 """
 
 import threading
@@ -27,10 +25,8 @@ SHARE, SLOWEST_S = 4, 300.0
 
 
 class Layout(Protocol):
-    """The look of the progress of one kind of run.
-
-    A view is drawn every ``redraw_s`` at most, and without a terminal a line is printed every ``heartbeat_s``, less often in a
-    long run. Both happen on events, and every ``tick_s`` if that is not 0.
+    """How the progress of one kind of run looks: a view at most every ``redraw_s``, lines without a
+    terminal every ``heartbeat_s``, longer in long runs; on events, and every ``tick_s`` if not 0.
     """
 
     redraw_s: float
@@ -59,10 +55,7 @@ CONFIGS = "tileyard.verbs.tune.view.progress:StudyLayout"
 
 
 class Progress:
-    """A listener. Use as a context manager around the run, then call it with every event.
-
-    Without a layout the cases are configs.
-    """
+    """A listener: call it with every event within its context. Without a layout cases are configs."""
 
     def __init__(
         self, console: Console, layout: Layout | None = None, clock: Clock | None = None

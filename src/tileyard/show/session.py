@@ -38,9 +38,8 @@ def carry_out(
     layout: Layout | None = None,
     hear: Callable[[Event], None] = ignore,
 ) -> ResultT:
-    """Run a verb to its end, with its progress on the console, and return its result.
-
-    ``hear`` gets each event before it is shown, the first one before anything is run.
+    """Run a verb to its end, with progress on the console; return its result. ``hear`` gets each
+    event before it is shown, the first one before anything is run.
     """
     client = RunClient(verb, settings)
     with stop_on_interrupt(client):
@@ -49,9 +48,8 @@ def carry_out(
 
 @contextlib.contextmanager
 def stop_on_interrupt(client: RunClient[Any]) -> Iterator[None]:
-    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end everything at once.
-
-    The terminal of a SIGHUP is gone: nothing more is printed there. Ignored signals stay ignored.
+    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end all at once, nothing printed
+    after SIGHUP. Ignored signals stay so.
     """
     pressed = 0
 

@@ -33,7 +33,7 @@ Subject = Annotated[
 
 
 def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """A command whose signature has a typer option for each of ours, and those of a record for ``**options``."""
+    """A command with a typer option for each of ours, and for those of a record in ``**options``."""
     plain = signature(function, eval_str=True)
 
     def command(**given: object) -> int | None:

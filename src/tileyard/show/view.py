@@ -1,7 +1,6 @@
-"""The state of a run: one fold of its events, which every report on a run in progress reads.
-
-The fold does no I/O, draws nothing and reads no clock: its caller passes the time, in seconds of any clock that never goes back. Of ended cases
-it keeps counts, and the names and messages of those that failed; the rest of its size is that of the work in progress. Events of a case that was never planned change nothing, except its end.
+"""The state of a run: one fold of its events, read by every report on a run in progress. Pure: the
+caller passes the time, in seconds of a clock that never goes back. Ended cases are counted; failed
+ones keep name and message. Unplanned cases' events change nothing, but their end.
 """
 
 from collections import Counter
@@ -40,10 +39,9 @@ Verdict = Literal["passed", "flaky", "retried", "failed", "not_run"]
 
 
 class Judged(Record):
-    """An attempt that ended, and the verdict on its case.
-
-    One that ``passed``, is ``flaky``, ``failed`` or was ``not_run`` has its outcome; one that is ``retried`` failed and
-    will be tried again. ``alike`` is the number of cases that failed before it with the same message, for configs apart from numbers.
+    """An attempt that ended, and its case's verdict: ``passed``, ``flaky``, ``failed`` and
+    ``not_run`` are final, ``retried`` is not. ``alike`` counts configs that failed before with the
+    same message, but for numbers.
     """
 
     verdict: Verdict
@@ -57,10 +55,8 @@ Change = RunStarted | DeviceAwaited | Judged | Note | RunEnded
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A case on a device, for ``ran_s``.
-
-    ``left_s`` is negative if it takes longer than expected, None if unknown; ``limit_s`` is the time
-    until its limit ends it.
+    """A case on a device, for ``ran_s``. ``left_s`` is negative if it is overdue, None if unknown;
+    ``limit_s`` is the time until its limit ends it.
     """
 
     device: str
@@ -78,23 +74,15 @@ class Running:
 
 @dataclass(kw_only=True)
 class RunView:
-    """A run at one moment. Only ``take`` changes it. Cases in progress are named by their keys, others by their ids.
-
-    ``about`` is the run's first event, and ``reason`` is why it ended, None while it goes on. ``changed`` is what the
-    last event changed.
-
-    ``open`` contains the cases that were planned and have not ended: some are ``building``, some are ``ready`` to run,
-    and some have started, at ``started_s``. ``on_device`` and ``device_of`` map devices to their cases and back.
-    ``awaited`` are devices that somebody else holds.
-
-    ``counts`` has the outcomes that are final. ``again`` are cases that failed and will be tried again, unless the run ends;
-    ``failures`` are those that failed for good, ``messages`` counts how. Failures of ``spared`` cases do not gate. ``best`` is the trial with the
-    lowest median on each silicon, of the finals once these have begun. ``fresh`` cases were not known from earlier runs, of which the first ended at ``fresh_s``.
-    ``planned`` is the number of cases planned so far, retries apart, and ``planned_s`` their expected time; ``further`` counts
-    those of them that are no configs of their own: finals and controls.
-    ``measured_s`` is the time of ``measured`` cases that should have taken ``foreseen_s``. ``steps`` golden and check steps have
-    ended, which took ``steps_s``.
-    ``pairs`` says how far a comparison is, ``targets`` how far a build.
+    """A run at one moment, changed by ``take`` alone. Cases in progress are named by keys, others by ids.
+    ``about`` is the first event, ``reason`` why it ended or None, ``changed`` the last event's effect.
+    ``open`` cases have not ended; some are ``building``, ``ready``, or began at ``started_s``. ``on_device``
+    and ``device_of`` map both ways; others hold ``awaited`` devices. ``counts`` has final outcomes; ``again``
+    will be tried again, ``failures`` not, ``messages`` counts how; ``spared`` ones do not gate. ``best`` is
+    the lowest median on each silicon, of the finals once begun. ``fresh`` cases were not known before, the
+    first ended at ``fresh_s``. ``planned`` cases, retries apart, are to take ``planned_s``; ``further`` of
+    them are finals and controls. ``measured`` ones took ``measured_s``, not ``foreseen_s``; ``steps`` golden
+    and check steps took ``steps_s``. ``pairs`` and ``targets``: progress of a comparison, a build.
     """
 
     about: RunStarted = NO_RUN
@@ -299,7 +287,7 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def pace_left_s(self, now_s: float) -> float | None:
-        """Time until the last announced case ends, at the pace of those that ended, or the budget does; None if no pace is known."""
+        """Time until the last announced case ends at the past pace, or the budget does; None if unknown."""
         left = self.about.cases - self.ended
         if self.fresh < 2 or left <= 0:
             return None

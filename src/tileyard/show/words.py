@@ -31,7 +31,7 @@ WIDE = 0.05
 
 
 def format_interval(measured: Measurement) -> str:
-    """The interval of a median in percent of it: half its width, or each side where one is wide: -97.3 +3.3 %."""
+    """A median's interval in percent: half its width, or both sides if one is wide: -97.3 +3.3 %."""
     below, above = _sides(measured)
     if max(below, above) < WIDE:
         return format_share((below + above) / 2, 1)
@@ -88,7 +88,7 @@ def leave_out_numbers(text: str) -> str:
 
 
 def join_numbers(texts: Sequence[str]) -> str:
-    """One text for several that are equal but for their numbers: the least and the largest where these differ."""
+    """One text for several that differ in numbers only: the least and the largest of each."""
     found = iter(zip(*map(_NUMBER.findall, texts), strict=True))
 
     def join(_: re.Match[str]) -> str:
@@ -111,9 +111,8 @@ class Compared(Protocol):
 
 
 def ask_about_reference(ended: Sequence[Compared], names: str) -> str:
-    """A question, if nothing that was compared is right, and all of it is wrong in the same way; otherwise empty.
-
-    That is: the same output is wrong, and about the same share of its elements. ``names`` says what these are.
+    """A question if all that was compared is wrong alike: one output, about the same share.
+    Otherwise empty. ``names`` says what was compared.
     """
     found = [one.mismatch for one in ended if one.mismatch is not None]
     shares = [one.wrong / max(one.total, 1) for one in found]
@@ -139,18 +138,15 @@ def format_bytes(size: float) -> str:
 
 
 def make_visible(text: str) -> str:
-    """Foreign text with control characters written as escapes, except newlines and tabs.
-
-    These include DEL, the C1 controls, those that change the direction of writing, and lone surrogates,
-    which cannot be sent to a terminal.
+    """Foreign text with control characters escaped, except newlines and tabs: DEL, C1, changes of
+    direction, lone surrogates.
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def clean_line(text: str, limit: int = 0) -> str:
-    """Foreign text as one line without effect on a terminal, cut at ``limit`` characters if that is not 0.
-
-    Unprintable characters are written as escapes, except those that only separate words or lines.
+    """Foreign text as one line without effect on a terminal, cut at ``limit`` characters if not 0.
+    Unprintable characters are escaped, but for separators of words or lines.
     """
     line = " ".join(text.split())
     if not line.isprintable():

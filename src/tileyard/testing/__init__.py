@@ -1,7 +1,4 @@
-"""Contracts that every target, store and sampler must pass, and parts for tests.
-
-Contracts are loaded when first used, because an engine's use of this package needs no pytest.
-"""
+"""Contracts that every target, store and sampler must pass, loaded when first used, and parts for tests."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

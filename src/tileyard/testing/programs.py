@@ -1,7 +1,5 @@
-"""Hypothesis strategies for small legal Programs that run without a fault.
-
-Indices are kept in range by ``%``, divisors and shift counts are constants, loops are short, and
-every tile is filled before it is read, so that each Program can be interpreted, built and compared.
+"""Hypothesis strategies for small legal Programs that run without a fault. Indices are kept in
+range by ``%``, divisors and shift counts are constants, loops short, and tiles filled first.
 """
 
 import math
@@ -46,7 +44,6 @@ _FLOAT_UNARY = ("exp2", "sqrt", "tanh", "sigmoid", "floor", "round", "sin", "erf
 
 
 def _int(value: int, dtype: str = "int32") -> Const:
-    """An integer literal."""
     return Const(value, dtype)
 
 
@@ -63,10 +60,9 @@ def literals(draw: st.DrawFn, dtype: str) -> Expr:
 
 
 class _Maker:
-    """Draws statements, and expressions over the visible ``vars`` and ``buffers``.
-
-    With ``is_exact`` only operations are drawn whose results are equal on all targets to the last bit.
-    ``unread`` are buffers whose content is undefined, ``read_only`` those that no statement may write.
+    """Draws statements, and expressions over the visible ``vars`` and ``buffers``. ``is_exact``:
+    only operations equal on all targets to the last bit. ``unread`` buffers have undefined content;
+    ``read_only`` ones are not written.
     """
 
     def __init__(self, draw: st.DrawFn, *, is_exact: bool) -> None:
@@ -356,10 +352,8 @@ def _params(maker: _Maker) -> list[Param]:
 
 @st.composite
 def programs(draw: st.DrawFn, *, max_blocks: int = 4, is_exact: bool = False) -> Program:
-    """A legal Program of a few statements over small arrays.
-
-    Blocks may write the same elements: with ``max_blocks=1`` the result does not depend on their
-    order. With ``is_exact`` it does not depend on the rounding of functions such as ``exp`` either.
+    """A legal Program of a few statements over small arrays. Blocks may write the same elements:
+    only ``max_blocks=1`` excludes that order matters; ``is_exact`` that roundings do.
     """
     maker = _Maker(draw, is_exact=is_exact)
     params = _params(maker)

@@ -1,7 +1,5 @@
-"""A target that builds, runs and checks like ``cpu`` but whose times are scripted.
-
-For tests that need the same winner every time. Use it as a plug-in:
-``TILEYARD_PLUGINS=scripted=tileyard.testing.scripted:ScriptedTarget``.
+"""A target that builds, runs and checks like ``cpu`` but whose times are scripted: the same winner
+every time. As a plug-in: ``TILEYARD_PLUGINS=scripted=tileyard.testing.scripted:ScriptedTarget``.
 """
 
 import hashlib

@@ -1,8 +1,5 @@
-"""A target whose kernels do what their text specifies: sleep, hang, crash, grow, or do nothing.
-
-For tests and benchmarks of the engine, which need dozens of devices and faults on demand. The
-text of a kernel's Program is a ``Behaviour`` as JSON. Use it as a plug-in:
-``TILEYARD_PLUGINS=simulated=tileyard.testing.simulated:SimulatedTarget``.
+"""A target whose kernels do what their text, a ``Behaviour`` as JSON, says: sleep, hang, crash, grow, or
+nothing. As a plug-in: ``TILEYARD_PLUGINS=simulated=tileyard.testing.simulated:SimulatedTarget``.
 """
 
 import ctypes
@@ -33,10 +30,9 @@ Fault = Literal[
 
 
 class Behaviour(Record):
-    """The behaviour of a kernel. ``sample_ns`` is its scripted time, ``note`` a path for ``killed_once``.
-
-    ``size`` is the number of elements of its output. ``says`` is the text that it prints first. ``lost``, and at the first sample
-    ``lost_timing``, lose the process's context on the device: nothing can run in it any more.
+    """The behaviour of a kernel: its scripted time ``sample_ns``, a path ``note`` for
+    ``killed_once``, ``size`` elements of output. ``says`` is printed first. ``lost``, or
+    ``lost_timing`` at the first sample, lose the process's context on the device.
     """
 
     build_s: float = 0.0
@@ -182,10 +178,8 @@ _lost: set[str] = set()
 
 
 def claim_device(device: Device) -> None:
-    """Claim a device for this process and its children; record a violation if another process has claimed it.
-
-    The claim ends with the last process that inherited it, unlike the lease's own locks, which
-    the keeper holds.
+    """Claim a device for this process and its children, unlike a lease until the last of them ends;
+    record a violation if another has it.
     """
     folder = os.environ.get(CLAIMS_VARIABLE)
     if not folder or device.name in _claims:

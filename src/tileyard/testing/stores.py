@@ -1,4 +1,6 @@
-"""The contract of stores: a store returns each trial complete, once, and by each of its keys. A store's test class inherits ``StoreContract`` and defines the fixture ``open_store``."""
+"""The contract of stores: each trial comes back complete, once, and by each of its keys. Test
+classes inherit ``StoreContract`` and define the fixture ``open_store``.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,9 +31,8 @@ def make_trial(
     trial_id: str,
     **fields: Any,  # noqa: ANN401 (of any type: a wrong one fails when it is recorded)
 ) -> Trial:
-    """A trial of a tuned kernel; ``fields`` replace those of Trial.
-
-    ``build``, ``run_key`` and ``measurement_key`` are its keys, empty by default.
+    """A trial of a tuned kernel; ``fields`` replace those of Trial. ``build``, ``run_key`` and
+    ``measurement_key`` are its keys, empty by default.
     """
     content: dict[str, Any] = {
         "run": "r1",
@@ -125,7 +126,9 @@ class StoreContract:
         assert store.list_trials(TrialQuery(was_run=True)) == [ran]
 
     def test_a_config_finds_its_own_measurement(self, store: Store) -> None:
-        """Configs with the same binary share a key: the own trial counts before a later one of another config."""
+        """Configs with the same binary share a key: the own trial counts before a later one of
+        another config.
+        """
         own = make_trial("t1", measurement_key="m", config={"n": 1}, started_at=1.0)
         other = make_trial("t2", measurement_key="m", config={"n": 2}, started_at=2.0)
         store.record_all([own, other])

@@ -15,11 +15,9 @@ from tileyard.targets.base import Array
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetCase:
-    """A Program's text with its dimensions and scalars.
-
-    Floats may differ from the interpreter's by ``rtol`` of the largest number in the array, if they
-    depend on the order of a sum, or by ``ulps`` units in the last place; integers must be equal.
-    ``values`` are the arrays; empty for random ones.
+    """A Program's text with its dimensions, scalars and arrays ``values``, random if empty. Floats
+    may differ from the interpreter's by ``rtol`` of an array's largest number, for sums, or by
+    ``ulps`` units in the last place.
     """
 
     text: str

@@ -1,6 +1,5 @@
-"""The contract of targets: a target that runs Programs must give the interpreter's results.
-
-A target's test class inherits ``TargetContract`` and defines the fixtures ``target`` and ``device``.
+"""The contract of targets: one that runs Programs must give the interpreter's results. Test classes
+inherit ``TargetContract`` and define the fixtures ``target`` and ``device``.
 """
 
 import warnings
@@ -182,7 +181,9 @@ class TargetContract:
     def test_a_further_run_shows_what_is_never_written(
         self, target: Target, device: Device, tmp_path: Path
     ) -> None:
-        """With other content in the outputs, elements that are not written differ, and no others; inverted, floats have the other sign."""
+        """With other content in the outputs, elements that are not written differ, and no others;
+        inverted, floats have the other sign.
+        """
         launch = load_program(target, device, read_program(HALF_WRITTEN), tmp_path).bind([], [])
         if not isinstance(launch, RunsAgain):
             pytest.skip("its launches cannot be run again")
