@@ -1,8 +1,8 @@
 """Builds, checks, tunes and regression-tests tile kernels.
 
-``kernel`` declares a kernel; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do the same as the commands of these
-names; ``load`` returns the kernel of a recorded trial as a callable, ``tuned`` one that uses the winning config for its shapes. Names are
-loaded when first used, so that a kernel file that only declares kernels stays cheap to import.
+``kernel`` declares a kernel; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do the
+same as the commands of these names; ``load`` returns the kernel of a recorded trial as a callable, ``tuned``
+one that uses the winning config for its shapes. Names are loaded when first used: declaring kernels is cheap.
 """
 
 from importlib import import_module

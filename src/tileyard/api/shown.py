@@ -71,7 +71,10 @@ class ShownChecks(Shown, SyncReport, frozen=True, kw_only=True):
     def describe(self) -> str:
         """The number of mistakes."""
         found = sum(len(one.findings) for one in self.kernels)
-        words = f"{count_of(found, 'mistake') if found else 'no mistakes'} in {count_of(len(self.kernels), 'config')}"
+        words = (
+            f"{count_of(found, 'mistake') if found else 'no mistakes'}"
+            f" in {count_of(len(self.kernels), 'config')}"
+        )
         left = len(self.not_checked)
         return f"check of {self.file}: {words}" + (f", {left} not checked" if left else "")
 

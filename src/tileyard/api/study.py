@@ -167,7 +167,7 @@ class Study:
 
     @property
     def ties(self) -> list[dict[str, Value]]:
-        """Configs that cannot be distinguished from the winner: tied in the finals, or with the same binary."""
+        """Configs not to be distinguished from the winner: tied in the finals, or of the same binary."""
         same = () if self.result.best is None else self.result.same_binary(self.result.best)
         tied = [final.config for final in self.result.finals[1:] if final.tied]
         return [one.config for one in same if one is not self.result.best] + tied

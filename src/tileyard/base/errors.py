@@ -184,8 +184,12 @@ class WireError(TileyardError, code="wire", exit_status=3):
 
 HOST_FAULTS = (HomeError, DamagedError, ToolMissingError, WorkerLostError, OSError)
 """Faults of the host's disks and processes: a case in progress ends as ``infra_error``."""
-_HOST = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE})  # fmt: skip
-_OF_PATHS = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})  # fmt: skip
+_HOST = frozenset({
+    errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE
+})  # fmt: skip
+_OF_PATHS = frozenset({
+    errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG
+})  # fmt: skip
 """What is wrong with a path; a file that is missing is not among it: that would be a bug of ours."""
 
 

@@ -429,8 +429,8 @@ class Mismatch(Record):
         where = ", ".join(str(i) for i in self.index)
         huge = f"; the tolerance follows the rms without the largest {self.left_out}"
         return (
-            f"{self.output}[{where}] is {self.got}, expected {self.want}; {self.wrong} of {self.total} elements"
-            f" are wrong ({100 * self.wrong / self.total:.3g} %){huge * bool(self.left_out)}"
+            f"{self.output}[{where}] is {self.got}, expected {self.want}; {self.wrong} of {self.total}"
+            f" elements are wrong ({100 * self.wrong / self.total:.3g} %){huge * bool(self.left_out)}"
         )
 
 

@@ -159,7 +159,11 @@ def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]
     if _ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0) != 1:
         return
     for number in range(_ask(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):
-        part = _ask(nvml, lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number), None)  # noqa: B023 - called at once
+        part = _ask(
+            nvml,
+            lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number),  # noqa: B023 - called at once
+            None,
+        )
         if part is not None:
             yield number, part
 

@@ -27,7 +27,9 @@ STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": Stat
 TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
 """Signals that a terminal sends to all of its foreground processes."""
 ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
-PASSED_ON: Final = (*ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)  # fmt: skip
+PASSED_ON: Final = (
+    *ENDING, signal.SIGWINCH, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT
+)  # fmt: skip
 
 
 @contextmanager

@@ -228,4 +228,4 @@ def _identified(request: Question[AnswerT]) -> Question[AnswerT]:
     """The same question, without an answer that only the first process may make."""
     if not isinstance(request, MakeGolden):
         return request
-    return msgspec.structs.replace(request, only_identified=True)  # type: ignore[arg-type]  # one of this type
+    return msgspec.structs.replace(request, only_identified=True)  # type: ignore[arg-type]  # of this type

@@ -133,7 +133,10 @@ class WorkerAuthor:
         message = f"the kernel file's process {end.message}"
         if end.outcome is Outcome.TIMEOUT and work:
             what = work.format(kernel=getattr(request, "kernel", ""))
-            message = f"{shorten_path(str(self._file))}: {what} takes longer than {limit:g} s ({PYTHON_LIMIT} sets another limit)"
+            message = (
+                f"{shorten_path(str(self._file))}: {what} takes longer than {limit:g} s"
+                f" ({PYTHON_LIMIT} sets another limit)"
+            )
         return Failed(message=message, outcome=end.outcome, log=ended.log_tail)
 
     async def close(self) -> None:

@@ -217,7 +217,7 @@ class CompilePool:
         side = self._sides[side_name]
         if which in self._logs:
             self._logs[which].close()
-        self._logs[which] = log = tempfile.TemporaryFile(prefix="tileyard-compiler-")  # noqa: SIM115 - see close
+        self._logs[which] = log = tempfile.TemporaryFile(prefix="tileyard-compiler-")  # noqa: SIM115
         is_wide = find_needs(target).uses_all_cores
         return WorkerCommand(
             argv=(

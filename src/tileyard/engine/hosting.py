@@ -65,7 +65,7 @@ class StepHost:
         answers: asyncio.Queue[HostReply | None] = asyncio.Queue()
         self._answers[number] = answers
         try:
-            await worker.send(Asked(number=number, request=request))  # type: ignore[arg-type]  # any question of its own
+            await worker.send(Asked(number=number, request=request))  # type: ignore[arg-type]  # any question
             while (reply := await answers.get()) is not None:
                 if isinstance(reply, HostFailed):
                     raise (UsageError if reply.is_users else HomeError)(reply.message)

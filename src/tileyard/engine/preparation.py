@@ -56,7 +56,7 @@ class Preparation:
         self._goldens: dict[str, Golden] = {}
         # The first of the cases that share one has it made.
         self._making: dict[str, asyncio.Lock] = {}
-        # By side and file: number of cases that needed a golden result, and number that needed one of their own.
+        # By side and file: number of cases that needed a golden result, and number that needed their own.
         self._needed: Counter[tuple[str, str]] = Counter()
         self._asked: Counter[tuple[str, str]] = Counter()
         self._artifacts: set[BuildKey] = set()

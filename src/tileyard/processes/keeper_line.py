@@ -33,7 +33,10 @@ REFUSAL_ERRORS: Final = {"sick": SickDeviceError, "nested": NestedLeaseError}
 
 JOB: Final = "TILEYARD_JOB"
 """The variable that names the job whose turn a lease takes."""
-CI_RUNS: Final = ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID", "BUILD_BUILDID", "BUILD_TAG")  # fmt: skip
+CI_RUNS: Final = (
+    "GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "CIRCLE_WORKFLOW_ID",
+    "BUILD_BUILDID", "BUILD_TAG",
+)  # fmt: skip
 """Variables of GitHub, GitLab, Buildkite, CircleCI, Azure and Jenkins that name a whole run."""
 NO_SESSION: Final = "4294967295"
 

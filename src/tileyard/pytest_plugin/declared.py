@@ -179,7 +179,7 @@ class DeclaredSteps:
         return name, (id(function), _show(step.values), step.declared), step
 
 
-def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the user's
+def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -> Any:  # noqa: ANN401
     """The subject of the marker: the value itself, or the test parameter of that name."""
     given = [*marker.args, *(marker.kwargs[name] for name in (key,) if name in marker.kwargs)]
     if not given and (near := find_similar(key, marker.kwargs)):

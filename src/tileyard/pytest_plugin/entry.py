@@ -16,20 +16,25 @@ ACTIVE: "pytest.StashKey[Active]" = pytest.StashKey()
 """Key under which a run with ``--tileyard`` keeps its state."""
 
 MARKERS = (
-    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=None, **values): build this "
-    "kernel before the tests run; values come from here and from the test's own parameters",
-    "tile_compile(*, function, name='', limit='', inputs=[], runs=[], env=[]): call this function before the tests run, with no "
-    "device; it gets `out`, a directory, and the test's parameters that it names; what it made is kept if inputs, programs or variables are declared",
+    "tile_kernel(*, kernel, name='', arguments=None, target='', out_idx=None, check_sync=None, **values): "
+    "build this kernel before the tests run; values come from here and from the test's own parameters",
+    "tile_compile(*, function, name='', limit='', inputs=[], runs=[], env=[]): call this function before the "
+    "tests run, with no device; it gets `out`, a directory, and the test's parameters that it names; what it "
+    "made is kept if inputs, programs or variables are declared",
     "tile_limit(limit): how long this test may take, such as '90s' or '5m'",
 )
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("target", {"metavar": "NAME", "help": "what kernels are compiled for (default: cpu)"}),
-    ("device", {"metavar": "NAME", "action": "append", "help": "what tests may lease; repeatable (default: the target's class)"}),
+    ("device", {"metavar": "NAME", "action": "append",
+                "help": "what tests may lease; repeatable (default: the target's class)"}),
     ("limit", {"metavar": "TIME", "help": "how long a test may take before it is killed (default: 5m)"}),
     ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
     ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
     ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
-    ("dynamic", {"metavar": "error|lease|prepare", "help": "what becomes of a test that compiles while it runs: error: it fails; lease: it holds a device from its first launch on; prepare: run each test once beforehand, up to its first device block, to compile what it needs (default: error)"}),
+    ("dynamic", {"metavar": "error|lease|prepare",
+                 "help": "what becomes of a test that compiles while it runs: error: it fails; lease: it "
+                 "holds a device from its first launch on; prepare: run each test once beforehand, up to its "
+                 "first device block, to compile what it needs (default: error)"}),
     ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
 )  # fmt: skip
 

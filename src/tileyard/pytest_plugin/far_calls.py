@@ -164,7 +164,7 @@ def _name_all(given: FarGiven) -> dict[str, Any]:
 
 def _environment() -> tuple[str, dict[str, str]]:
     """The directory and variables of this process when its test began, for the far side."""
-    return os.getcwd(), {k: text for k, text in os.environ.items() if k not in PYTEST_SETS}  # noqa: PTH109 - as it is
+    return os.getcwd(), {k: text for k, text in os.environ.items() if k not in PYTEST_SETS}  # noqa: PTH109
 
 
 def take_over(here: Any, there: Any) -> bool:  # noqa: ANN401 - the user's

@@ -236,7 +236,8 @@ class Recording:
                 write(f"  {test}: {reason}")
         if faults := sum(entry.outcome in INFRASTRUCTURE for entry in report.tests):
             write(
-                f"{count_of(faults, 'test')} failed for an infrastructure reason: a device, a queue or this host"
+                f"{count_of(faults, 'test')} failed for an infrastructure reason:"
+                " a device, a queue or this host"
             )
         for test in self.interrupted:
             write(f"{test} was running when the run ended")

@@ -118,7 +118,8 @@ class Rehearsal:
         module.make_target = lambda *_: _Unloaded(partial(self._stop, LAUNCH))  # type: ignore[attr-defined]
 
     def _keep_from_touching(self, module: ModuleType) -> None:
-        module._lazy_init = partial(self._stop, TOUCH)  # type: ignore[attr-defined]  # noqa: SLF001 - what all first touches of a GPU call
+        # what all first touches of a GPU call
+        module._lazy_init = partial(self._stop, TOUCH)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class _Unloaded:

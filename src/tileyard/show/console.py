@@ -56,8 +56,10 @@ class Console(rich.console.Console):
         silence(self.file)
 
 
-HTML = """\
-<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace">{code}</pre>"""
+HTML = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'
+    "font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace\">{code}</pre>"
+)
 
 MEASURED = frozenset({"latency", "± 95 %", "GFLOP/s", "slowdown"})
 """Headers of columns with what was measured."""

@@ -37,8 +37,8 @@ TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
 MEMORY = "Maximum address space of a running config, such as 8GiB."
 DEVICES = "Run on cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
 SIDES = (
-    "a git revision of the project, . for its working tree, a Python or virtual environment with another TileLang, "
-    "packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
+    "a git revision of the project, . for its working tree, a Python or virtual environment with another "
+    "TileLang, packages for one that is made (pip:tilelang==0.1.14), or pass options KEY=VALUE,KEY=VALUE"
 )
 """The values that a side of a comparison may have."""
 
@@ -53,7 +53,8 @@ ShapeNames = Annotated[Names, Option(SHAPE, metavar="NAME")]
 ConfigValues = Annotated[
     Choices,
     Option(
-        "A value of a parameter, or of the pipeline of passes; tune and compile take several, as in KEY=A,B,C.",
+        "A value of a parameter, or of the pipeline of passes; tune and compile take several, "
+        "as in KEY=A,B,C.",
         metavar="KEY=VALUE",
     ),
 ]
@@ -62,7 +63,8 @@ AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
 Budget = Annotated[
     Time | None,
     TimeOption(
-        "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable cases that fit."
+        "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable "
+        "cases that fit."
     ),
 ]
 BundleFile = Annotated[
@@ -88,9 +90,9 @@ TimeLimit = Annotated[Time, TimeOption("Stop after this time.", default="10m")]
 FigureLimits = Annotated[
     str,
     Text(
-        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails where one is exceeded, with "
-        "--static only then and for lost kernels ('missing' alone: only for these). bisect finds the commit that exceeded one, "
-        "and runs nothing.",
+        "Limits for figures of the binary: registers:+5%,spills:+0,occupancy:-10%. regress fails where one "
+        "is exceeded, with --static only then and for lost kernels ('missing' alone: only for these). bisect "
+        "finds the commit that exceeded one, and runs nothing.",
         metavar="LIMITS",
     ),
 ]
@@ -109,8 +111,8 @@ RequireCheck = Annotated[
 CheckSync = Annotated[
     bool | None,
     Option(
-        "Fail configs with races, undefined accesses or wrong synchronization; by default the first config and the "
-        "finalists, where the check takes about a second."
+        "Fail configs with races, undefined accesses or wrong synchronization; by default the first config "
+        "and the finalists, where the check takes about a second."
     ),
 ]
 RunLimit = Annotated[
@@ -128,8 +130,8 @@ BuildLimit = Annotated[
 PythonLimit = Annotated[
     Time | None,
     TimeOption(
-        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes longer; "
-        "by default after 2m, 60s, 60s, and 5m for the last two."
+        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes "
+        "longer; by default after 2m, 60s, 60s, and 5m for the last two."
     ),
 ]
 MemoryLimit = Annotated[Size, Option(MEMORY, metavar="SIZE", default="8GiB")]
@@ -139,7 +141,8 @@ QueueLimit = Annotated[
 CpuLevel = Annotated[
     str,
     Text(
-        "CPU level to build for, or that a toolchain requires, such as x86-64-v3; by default the one of this CPU.",
+        "CPU level to build for, or that a toolchain requires, such as x86-64-v3; by default the one of this "
+        "CPU.",
         metavar="LEVEL",
     ),
 ]
@@ -174,7 +177,8 @@ Resume = Annotated[
 Sanitize = Annotated[
     bool,
     Switch(
-        "Check kernels in sanitized builds, too: tiles begin poisoned, and a read of what nothing has written fails."
+        "Check kernels in sanitized builds, too: tiles begin poisoned, and a read of what nothing has "
+        "written fails."
     ),
 ]
 AllConfigs = Annotated[bool, Switch("All configs of each space, not only the first.")]

@@ -55,8 +55,8 @@ FileOption = partial(Option, metavar="FILE")
 Home = Annotated[
     str | PathLike[str] | None,
     Option(
-        "Where results are kept; by default $TILEYARD_HOME, else .tileyard beside the nearest pyproject.toml, "
-        "else in the working directory.",
+        "Where results are kept; by default $TILEYARD_HOME, else .tileyard beside the nearest "
+        "pyproject.toml, else in the working directory.",
         for_python=True,
     ),
 ]

@@ -89,7 +89,7 @@ def _text_type(field: Field) -> Any:  # noqa: ANN401 - any type
     return str | None if field.option.default is None else str
 
 
-def list_options(command: Any, path: VerbPath = ()) -> dict[VerbPath, dict[str, Known]]:  # noqa: ANN401 (typer hides its type)
+def list_options(command: Any, path: VerbPath = ()) -> dict[VerbPath, dict[str, Known]]:  # noqa: ANN401
     """The options of a command and of those below it, by the words that name each, then by their keys."""
     found: dict[VerbPath, dict[str, Known]] = {}
     options = [_known(one) for one in command.params if one.param_type_name == "option"]

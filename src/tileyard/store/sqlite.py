@@ -328,13 +328,14 @@ _TO_2 = (
     "ALTER TABLE trials ADD COLUMN config TEXT",
     """CREATE TABLE suite_trials (
         case_id TEXT NOT NULL, started_at FLOAT NOT NULL, number INTEGER NOT NULL, testcase TEXT NOT NULL,
-        target TEXT NOT NULL, device TEXT NOT NULL, outcome TEXT NOT NULL, run_s FLOAT, reused BOOLEAN NOT NULL,
-        attempt INTEGER NOT NULL, suite TEXT NOT NULL, run_key TEXT NOT NULL,
+        target TEXT NOT NULL, device TEXT NOT NULL, outcome TEXT NOT NULL, run_s FLOAT,
+        reused BOOLEAN NOT NULL, attempt INTEGER NOT NULL, suite TEXT NOT NULL, run_key TEXT NOT NULL,
         PRIMARY KEY (case_id, started_at, number)) WITHOUT ROWID""",
     f"""INSERT INTO suite_trials
         SELECT CASE WHEN {_IS_LATER} THEN substr(stem, 1, length(stem) - 1) ELSE case_id END,
             started_at, number, label, target, device, outcome, run_s, reused,
-            CASE WHEN {_IS_LATER} THEN CAST(substr(case_id, length(stem) + 1) AS INTEGER) ELSE 1 END, '', run_key
+            CASE WHEN {_IS_LATER} THEN CAST(substr(case_id, length(stem) + 1) AS INTEGER) ELSE 1 END,
+            '', run_key
         FROM (SELECT *, rtrim(case_id, '0123456789') AS stem FROM trials
             WHERE target = 'pytest' OR instr(record, CAST('"arguments":{{"case":' AS BLOB))
                 AND substr(case_id, 1, length(label) + 1) = label || '/')

@@ -5,7 +5,8 @@ from tileyard.testing.target_cases import TargetCase
 MEMORY = {
     "atomic updates of arrays that blocks share": TargetCase(
         text="""
-def atomics(X: int32[64], S: inout.int32[8], L: inout.int64[2], H: inout.float16[1], F: inout.float64[2], B: inout.uint8[3]):
+def atomics(X: int32[64], S: inout.int32[8], L: inout.int64[2],
+            H: inout.float16[1], F: inout.float64[2], B: inout.uint8[3]):
     bx: grid[16]
     for i in parallel(4):
         atomic_add(S[X[bx * 4 + i] % 8], 1)

@@ -148,7 +148,7 @@ class StoreContract:
     def test_build_failure_is_found_where_it_says_something_of_the_source(
         self, store: Store, outcome: Outcome
     ) -> None:
-        """A build that was refused, hung or ran out of memory is not tried again; a case that ran was built."""
+        """A build that was refused, hung or lacked memory is not tried again; a case that ran was built."""
         trial = make_trial("t1", build="b", outcome=outcome)
         expected = trial if outcome in BUILD_FAILURES else None
         store.record(trial)
@@ -279,7 +279,7 @@ class StoreContract:
         ],
     )
     def test_times_case_by_case(self, store: Store, fields: dict[str, object]) -> None:
-        """Times are of cases that ended by themselves on this class of devices, before a date and after it."""
+        """Times are of cases that ended by themselves on this class of devices, around a date."""
         on = {"target": "command", "device": "npu:1"}
         usual: dict[str, object] = OF_SUITE | on | {"run_s": 2.5, "started_at": 20.0}
         store.record(make_trial("t1", **usual))

@@ -284,7 +284,7 @@ class TargetContract:
 
     @pytest.mark.slow
     def test_identical_programs_have_the_same_binary(self, target: Target, tmp_path: Path) -> None:
-        """Building the same Program again, in another folder and under another name, gives the same binary."""
+        """The same Program, built in another folder and under another name, gives the same binary."""
         program = read_program(COPY)
         sources = [make_source(program, "one"), make_source(program, "two")]
         first, second = target.build(sources, tmp_path)

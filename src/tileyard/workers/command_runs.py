@@ -184,7 +184,10 @@ class CommandRuns:
             outcome, message = judge_run(end, order, self._own_folders(culprit, end))
             if outcome is Outcome.PASSED:
                 outcome = Outcome.INFRA_ERROR
-                message = f"its process ended with exit code 0 and said nothing of it; argv {list(order.argv)}"
+                message = (
+                    "its process ended with exit code 0 and said nothing of it;"
+                    f" argv {list(order.argv)}"
+                )
             elif heard.current is None and not end.refusal:
                 message = f"before it turned to any case, {message}"
             heard.head(culprit)

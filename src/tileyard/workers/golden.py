@@ -172,7 +172,11 @@ class GoldenMaker:
                 for index, spec in wanted
             ]
         with blame_user(what):
-            arrays = [given] if len(wanted) == 1 and hasattr(given, "dtype") else list(given)  # type: ignore[call-overload]
+            arrays = (
+                [given]  # a single array
+                if len(wanted) == 1 and hasattr(given, "dtype")
+                else list(given)  # type: ignore[call-overload]
+            )
         if len(arrays) != len(wanted):
             arrays_given, tensors = (
                 count_of(len(arrays), "array"),

@@ -83,7 +83,7 @@ def _stamp(folder: str) -> tuple[str, int]:
 def _list(folder: str, shown: str, recorded: dict[str, tuple[str, int]]) -> list[str]:
     """Names and contents of a folder's files, sorted; ``shown`` is the prefix of the names."""
     parts: list[str] = []
-    if not os.path.isdir(folder):  # noqa: PTH112 - tens of thousands of files, for which a Path costs more than all else
+    if not os.path.isdir(folder):  # noqa: PTH112 - a Path costs more than all else
         return parts
     is_about = shown.endswith(".dist-info/")  # which also records when and how it was installed
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):

@@ -39,8 +39,9 @@ def find_unsteady(outputs: Iterable[Output], check: CheckPolicy) -> tuple[Mismat
         if changed is not None:
             element = f"{name}[{', '.join(map(str, changed.index))}]"
             return changed, (
-                f"{changed.wrong} of {changed.total} elements of {name} depend on what {name} held before the run: they are not written, or"
-                f" read before they are (the first: {element} is {changed.want}, and {changed.got} after other content)"
+                f"{changed.wrong} of {changed.total} elements of {name} depend on what {name} held before"
+                f" the run: they are not written, or read before they are (the first: {element} is"
+                f" {changed.want}, and {changed.got} after other content)"
             )
     return None, ""
 

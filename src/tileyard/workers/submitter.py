@@ -94,7 +94,7 @@ class Submitter:
         code = await self._run_client(self._request.argv)
         if asked is not None and code == 0 and not self.stopping.is_set():
             code = await self._ask(asked)
-        # A client that ended by itself without a name has submitted nothing: it was refused, or did not start.
+        # A client that ended by itself without a name submitted nothing: it was refused, or did not start.
         is_unknown = not self._job and (isinstance(code, str) or (code > 0 and self._is_named))
         if not (self._was_told or self._last_line_seen or is_unknown):
             self._cancelled = await self._cancel()  # a task may run on after its client has ended

@@ -17,9 +17,9 @@ command: it keeps the three standard streams, core dumps and its place before th
 leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and the lease's
 number is written to the descriptor that ``TILEYARD_LEASE_PIPE`` names in the worker's environment),
-``count``, ``priority`` and ``job`` of the lease, ``command`` (what its record shows instead of ARGV). After these, for each device that would do: ``choice``
-(its name), ``lock`` (repeated), ``env`` (repeated, ``K=V``), ``device-cores``, ``probe`` (repeated),
-``probe-limit`` (seconds).
+``count``, ``priority`` and ``job`` of the lease, ``command`` (what its record shows instead of ARGV).
+After these, for each device that would do: ``choice`` (its name), ``lock`` (repeated), ``env`` (repeated,
+``K=V``), ``device-cores``, ``probe`` (repeated), ``probe-limit`` (seconds).
 
 The control pipe (0 by default) takes orders, one a line: ``kill SECONDS``, ``withdraw`` (give
 up a request that still waits; not before a first try, and nothing once there is a lease), ``lease

@@ -335,7 +335,7 @@ class Ticket:
         if self._request < 0:
             new = Asked(self._name, os.geteuid(), time.time_ns(), MAX_PRIORITY)
         queue = self._list_before(new)
-        # the first of a job must know the living from the dead: it may be next in turn, and nobody would tell it
+        # the first of a job must know the living from the dead: nobody would tell it that it is next
         self._elder = self._find_elder(queue)
         if not self._elder:
             living = [one for one in queue if self.directory.read_request(one.name) is not None]
