@@ -177,7 +177,6 @@ class Study:
         return f"<study {self.result.run} of {self.result.kernel}: {configs}>"
 
     def _repr_html_(self) -> str:
-        """The table of results, for notebooks."""
         return render_study(self.result, self._settings.home)
 
 
@@ -227,5 +226,4 @@ class DispatchTable:
         return f"<dispatch table {self.result.run} of {self.result.kernel}: {configs} for {shapes}>"
 
     def _repr_html_(self) -> str:
-        """The table and its curve, for notebooks."""
         return render_dispatch(self.result, self._settings.home)

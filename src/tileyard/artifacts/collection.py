@@ -295,7 +295,6 @@ def _survey_runs(place: Path, what: str) -> Iterator[Holding]:
 
 
 def _survey_caches(caches: Path) -> Iterator[Holding]:
-    """The caches of build tools, kept from one build to the next."""
     for folder in _entries(caches):
         if folder.is_dir() and not folder.is_symlink():
             yield _whole(CACHES, folder, caches / f"{folder.name}.lock")
@@ -356,7 +355,6 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """A path and everything below it that still exists when it is reached."""
     waiting = [path]
     while waiting:
         here = waiting.pop()

@@ -163,7 +163,6 @@ def _require_text(text: str, what: str) -> None:
 
 
 def _parents(paths: Iterable[str]) -> set[str]:
-    """Every directory that contains the paths, but the root."""
     found: set[str] = set()
     for path in paths:
         end = path.rfind("/")

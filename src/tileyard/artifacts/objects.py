@@ -169,7 +169,6 @@ class ObjectStore:
         return _stamp(os.fstat(file.fileno()))
 
     def _is_sound(self, digest: Digest) -> bool:
-        """Whether the blob exists and is good, so that it need not be written again."""
         with contextlib.suppress(DamagedError):
             if self.has(digest):
                 self.path(digest)

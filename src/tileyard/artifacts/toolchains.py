@@ -143,7 +143,6 @@ def _require_parts(layout: Layout, listing: Listing, name: str) -> None:
 
 
 def _is_older(here: Host, needed: Requirements) -> bool:
-    """Whether the host's C++ runtime is too old."""
     pairs = ((needed.glibcxx, here.glibcxx), (needed.cxxabi, here.cxxabi))
     return not here.glibcxx or any(is_newer(version, found) for version, found in pairs)
 

@@ -70,8 +70,6 @@ class TargetsBuilt(Record, tag="targets_built"):
 
 
 class _OfDevice(Record):
-    """An event of a device, with its time."""
-
     device: str
     at: float
 

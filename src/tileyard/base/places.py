@@ -111,8 +111,6 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 @dataclass
 class _Scanner:
-    """Walks over the text, reads keys and skips values."""
-
     text: str
     at: int = 0
     lines: dict[KeyPath, int] = field(default_factory=dict)

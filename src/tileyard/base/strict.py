@@ -100,7 +100,6 @@ def _suggest(problem: str, kind: type[Record], keys: list[str | int]) -> str:
 
 
 def _find_words(hint: object) -> list[str]:
-    """The words of a type that is, or has among its parts, a Literal or an enum."""
     if get_origin(hint) is Literal:
         return [str(word) for word in get_args(hint)]
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -122,7 +121,6 @@ def _read_path(tail: str) -> list[str | int]:
 
 
 def _reword(problem: str) -> str:
-    """msgspec's words in those of TOML."""
     if "RFC3339 encoded date" in problem:
         return "must be a date such as 2026-12-31"
     if problem.startswith("Object missing required field"):

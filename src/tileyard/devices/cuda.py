@@ -120,7 +120,6 @@ def _name_arch(gpu: Gpu) -> str:
 
 
 def _is_meant(gpu: Gpu, entry: str) -> bool:
-    """Whether an entry of ``CUDA_VISIBLE_DEVICES`` names this GPU or slice."""
     if entry.isdecimal():
         return gpu.index == int(entry)
     return bool(entry) and gpu.uuid.lower().startswith(entry.lower())

@@ -156,7 +156,6 @@ def find_probe_problem(device: Device) -> str:
 
 
 def _judge(ended: Ended) -> tuple[Verdict, str]:
-    """The verdict of a probe process that ended."""
     lines = [line.strip() for line in ended.log_tail.splitlines() if line.strip()]
     said = lines[-1] if lines else ""
     if not ended.confirmed:
@@ -352,7 +351,6 @@ def _opened(device: Device) -> Iterator[Quarantines]:
 
 
 def _explaining(device: Device) -> contextlib.AbstractContextManager[None]:
-    """Like ``explaining`` for the lock directory of a device."""
     if not device.locks:
         return contextlib.nullcontext()
     return explaining(Path(device.locks[0]).parent)

@@ -129,7 +129,6 @@ def _write_tmpfile(directory: Path, file: Path) -> bool:
 
 
 def _quote(path: Path) -> str:
-    """A path in the notation of tmpfiles.d."""
     text = str(path).replace("%", "%%")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return text if escaped == text and " " not in text else f'"{escaped}"'

@@ -155,7 +155,6 @@ def _fail(arguments: list[str], reason: str, status: int) -> int:
 
 
 def _slices_of(nvml: ModuleType, handle: Handle) -> Iterator[tuple[int, Handle]]:
-    """The MIG slices of a GPU in MIG mode."""
     if _ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0) != 1:
         return
     for number in range(_ask(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(handle), 0)):

@@ -72,13 +72,11 @@ def find_accelerators(name: str, settings: Settings) -> tuple[Found, ...]:
 
 
 def _select(name: str, devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Those with this name or class."""
     exact = tuple(device for device in devices if device.name == name)
     return exact or tuple(device for device in devices if device.kind == name)
 
 
 def _named_by_id(name: str, devices: Sequence[Device], settings: Settings) -> tuple[Device, ...]:
-    """Those with this UUID or PCI address."""
     lock = device_lock(name, settings.lock_dir)
     return tuple(device for device in devices if device.locks[0] == lock)
 
@@ -95,7 +93,6 @@ def _require(
 
 
 def _without(found: Sequence[Found], declared: Sequence[Device]) -> tuple[Device, ...]:
-    """The found devices that are not declared."""
     names = {device.name for device in declared}
     locks = {device.locks[0] for device in declared}
     return tuple(

@@ -115,5 +115,4 @@ def _on_cores(cores: frozenset[int] | set[int]) -> Iterator[None]:
 
 
 def _reap() -> None:
-    """Collect processes that were ordered to end."""
     _lingering[:] = [process for process in _lingering if process.poll() is None]

@@ -85,8 +85,6 @@ class AnonymousSlots:
 
 
 class _Slot(UnheldSlot):
-    """Runs one program at a time; its host already runs."""
-
     appetite = 0
 
     def __init__(self, slots: AnonymousSlots, device: Device) -> None:

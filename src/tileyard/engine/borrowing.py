@@ -247,8 +247,6 @@ class Borrower:
 
 
 class _Held:
-    """A slot, and the state of the lease on its device."""
-
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
         self.lease = 0

@@ -27,8 +27,6 @@ MAX_RETRIES = 2
 
 @dataclass
 class _BatchState:
-    """A batch, and its place among those that are ready."""
-
     batch: Batch
     entry: Ready
     timed: bool

@@ -17,8 +17,6 @@ NO_DEVICE = Device(name="", kind="", identity="")
 
 @dataclass(frozen=True)
 class _Ready:
-    """A case to be checked, and the future that gets its result."""
-
     case: Case
     entry: RunEntry
     ended: asyncio.Future[CaseRan | None]

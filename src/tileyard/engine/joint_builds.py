@@ -55,7 +55,6 @@ class JointBuilds:
 
 
 def _program_of(progress: Progress) -> str:
-    """The build of a case of programs, empty for a kernel."""
     is_kernel = isinstance(progress.case.work, KernelWork) or progress.elaborated is None
     return "" if is_kernel else elaborated_of(progress).kernel.program
 

@@ -125,7 +125,6 @@ class JudgeProcess:
 
 
 def _is_lost(verdict: Judged) -> bool:
-    """Whether the outputs to be compared could not be read."""
     return verdict.outcome is Outcome.INFRA_ERROR
 
 

@@ -324,7 +324,6 @@ class Ledger:
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
 
     def _find_identities(self, progress: Progress) -> tuple[str, ...]:
-        """The identities of the devices that a case may run on, each once."""
         wanted = progress.batch.devices
         devices = self._yard.grounds.get(progress.case.target, ())
         return tuple(
@@ -392,7 +391,6 @@ def is_measured_anew(case: Case) -> bool:
 
 
 def _as_case(trial: Trial, progress: Progress, **changes: object) -> Trial:
-    """The trial of another case, as a trial of this one."""
     case = progress.case
     return msgspec.structs.replace(
         trial,

@@ -154,7 +154,6 @@ class Preparation:
         progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
 
     def _find_tree(self, progress: Progress) -> Digest:
-        """The tree that the build step of a case made, empty if there is none."""
         artifact = find_artifact(progress.keys.build, self._yard.objects)
         if artifact is None:
             raise DamagedError(f"what was built for {progress.case.key} is gone or damaged")
@@ -198,7 +197,6 @@ class Preparation:
                 task.cancel()
 
     async def _take_ready(self, progress: Progress, build: BuildKey, tell: TellBuilt) -> None:
-        """Take in a build that was made together with that of a case."""
         self._artifacts.add(build)
         await self.complete(build)
         self.joint.count_built(progress)

@@ -131,7 +131,6 @@ class RunnerSlot:
         return worker.lease
 
     async def _find_warm(self) -> Worker:
-        """The runner that waits for its lease, or else a new one."""
         if self._worker is not None and self._worker.is_over:
             self._forget()
         return self._worker or await self._start(0)

@@ -215,7 +215,6 @@ class EngineState:
                 assert_never(fact)
 
     def _take_back(self, device: Borrowing) -> None:
-        """Put cases that a device was given and did not end back at the front of the queue."""
         left, device.running = device.running, ()
         self.cases.take_back(left)
 
@@ -275,7 +274,6 @@ class EngineState:
 
     @property
     def _is_more_to_come(self) -> bool:
-        """Whether anything is on its way to being ready."""
         return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
@@ -365,7 +363,6 @@ class EngineState:
         self._due.append(Run(device=device.name, cases=cases))
 
     def _ask_for_devices(self) -> None:
-        """Ask for as many devices as can be used now: their inputs, references and binaries are ready."""
         usable = self._devices.usable
         turns = ceil(len(self.cases.ready) / self._hot)
         coming = sum(device.is_coming for device in self._devices)
@@ -395,7 +392,6 @@ class EngineState:
             self._due.append(Acquire(device=device.name, case=case.key))
 
     def _look_after_sick(self) -> None:
-        """Bring back devices that were given up, while there is something for them to run."""
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
         given_up = self._devices.given_up if is_wanted else ()
         if given_up != self._looked_after:

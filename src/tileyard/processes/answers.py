@@ -47,7 +47,6 @@ def run_program(
 
 
 def _shorten(argument: str) -> str:
-    """An argument as a message shows it, without code of more than a line."""
     return "..." if len(argument) > LONGEST and len(argument.split()) > 1 else argument
 
 

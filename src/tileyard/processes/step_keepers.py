@@ -112,7 +112,6 @@ PIPES: Final = ("stdout", "stderr", "control", "reports")
 def _open_pipe(
     theirs: contextlib.ExitStack, ours: contextlib.ExitStack, *, is_read_here: bool
 ) -> tuple[int, int]:
-    """Our end and the other one."""
     own, other = os.pipe() if is_read_here else os.pipe()[::-1]
     ours.callback(os.close, own)
     theirs.callback(os.close, other)
@@ -120,8 +119,6 @@ def _open_pipe(
 
 
 class _ForkServer:
-    """The process that forks keepers."""
-
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:

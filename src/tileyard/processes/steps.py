@@ -134,7 +134,6 @@ class Follower:
         return [] if self._wait(CONFIRM_S) else killed
 
     def _wait(self, limit_s: float) -> bool:
-        """Whether its keeper is done within this time."""
         countdown = Countdown(limit_s)
         while wait_s := countdown.wait_s():
             if not self._look(wait_s):
@@ -169,7 +168,6 @@ class Follower:
                 log.file.close()
 
     def _read(self, fd: int) -> bool:
-        """Read the content of a stream; False if there was none."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
@@ -214,8 +212,6 @@ class Follower:
 
 
 class _Log:
-    """A file with a limited size."""
-
     def __init__(self, file: FileIO) -> None:
         self.file = file
         self._room = LOG_BYTES
@@ -374,7 +370,6 @@ def _note(log: FileIO, text: str) -> None:
 
 
 def _refuse(order: StepOrder, log: FileIO, what: str, last: Report | None = None) -> StepEnd:
-    """The end of a program that could not be started."""
     number = (last.errno if last is not None else 0) or 0
     refusal = f"{order.argv[0]} cannot be started: {what}"
     refused = order.argv[0]

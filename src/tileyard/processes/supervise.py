@@ -100,7 +100,6 @@ class KeeperLink:
             self._process.send_signal(signal.SIGCONT)
 
     def _look(self) -> None:
-        """Check whether the keeper or the worker was stopped."""
         if is_stopped(self._process.pid):
             self.go_on()
         was_stopped, self._was_stopped = self._was_stopped, bool(self.pid) and is_stopped(self.pid)
@@ -183,7 +182,6 @@ class KeeperLink:
                     self._finish()
 
     def _finish(self) -> None:
-        """Close: nothing more will be reported."""
         self._loop.remove_reader(self._reports)
         self._heartbeat.cancel()
         for pipe in filter(None, (self._process.stdin, self._process.stdout)):
@@ -252,7 +250,6 @@ def _open_log(path: str) -> BinaryIO:
 
 
 def _read_tail(log: str, start: int) -> str:
-    """The end of what was logged after ``start``."""
     if not log:
         return ""
     try:

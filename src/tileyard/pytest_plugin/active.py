@@ -169,7 +169,6 @@ class Active:
         }
 
     def _find_allow(self, step_id: str) -> Allow | None:
-        """Evaluates the kernel's rule for the numbers of a call."""
         step = self.declared.steps.get(step_id)
         if not isinstance(step, KernelStep) or not isinstance(step.source, Found):
             return None

@@ -368,7 +368,6 @@ def _is_compile(function: object) -> bool:
 
 
 def _is_users_own(function: object) -> bool:
-    """Whether it is the user's code and may compile something."""
     if isinstance(function, type):
         function = function.__init__  # type: ignore[misc]  # it is only looked at
     elif not isinstance(function, FunctionType | MethodType):

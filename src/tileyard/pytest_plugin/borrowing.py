@@ -73,7 +73,6 @@ class Borrowing:
                 task.cancel()
 
     async def _run(self, item: pytest.Item, session: pytest.Session) -> None:
-        """Run one, in parts if it can be."""
         try:
             if self._active.options.dynamic == "lease":
                 raise NotSeparableError(
@@ -187,7 +186,6 @@ class Borrowing:
 
 
 def _report_fault(item: pytest.Item, outcome: Outcome, message: str) -> pytest.TestReport:
-    """The failure of a test that the queue did not run."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,

@@ -107,7 +107,6 @@ class Calling:
                 results[step.id] = msgspec.structs.replace(result, why=why)
 
     async def _carry_out(self, step: FunctionStep, identity: Identity) -> StepResult:
-        """Find the kept result, or call the function."""
         async with self._lanes:
             at = time.monotonic()
             place = self._find_place(step, identity)
@@ -145,8 +144,6 @@ class Calling:
     async def _call(
         self, step: FunctionStep, place: _Place, env: Mapping[str, str], result: StepResult
     ) -> StepResult:
-        """Call the function, in a copy of this process."""
-
         def work(_: int, teller: Teller) -> None:
             yield_cores()
             print_to(log)

@@ -66,7 +66,6 @@ class DeclaredSteps:
                 self.bodies.setdefault(item.nodeid, []).append(step_id)
 
     def _ask_tree(self, item: pytest.Item) -> Iterator[tuple[str, FunctionStep]]:
-        """The steps that the tree's own hook names for a test."""
         with blame_user():
             answers = item.ihook.pytest_tileyard_compile_steps(item=item)
             found = [step for steps in answers for step in steps]
@@ -198,7 +197,6 @@ def _find_subject(marker: pytest.Mark, key: str, values: Mapping[str, object]) -
 
 
 def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]:
-    """The declaration of a step of the hook, which follows its arguments."""
     match given:
         case []:
             return {}
@@ -214,7 +212,6 @@ def _find_declaration(given: Sequence[object], key: str) -> Mapping[str, object]
 
 
 def _read_declared(item: pytest.Item, given: Mapping[str, object]) -> Declared | None:
-    """The declared dependencies of a step's result; None if it declares none."""
     if not given:
         return None
     texts: dict[str, tuple[str, ...]] = {}
@@ -226,7 +223,6 @@ def _read_declared(item: pytest.Item, given: Mapping[str, object]) -> Declared |
 
 
 def _values_of(item: pytest.Item) -> dict[str, object]:
-    """The values that pytest passes for the test's parameters."""
     spec = getattr(item, "callspec", None)
     return {} if spec is None else dict(spec.params)
 

@@ -319,7 +319,6 @@ class FarTests:
                 running.hear(message)
 
     def _end(self, running: RunningTest, warnings: list[dict[str, Any]]) -> None:
-        """Write down the result of a test, and report it."""
         config = running.item.config
         to_data = config.hook.pytest_report_to_serializable
         answer = FarAnswer(

@@ -158,7 +158,6 @@ class FarDevice:
 
 
 def _name_all(given: FarGiven) -> dict[str, Any]:
-    """The arguments of a call, by name or position."""
     return {**{str(place): value for place, value in enumerate(given.args)}, **given.values}
 
 
@@ -242,7 +241,6 @@ def _call(given: FarGiven, held: object) -> FarDone:
 
 
 def _logs_of(call: FarCall) -> tuple[Path, Path]:
-    """The files for the output of a call."""
     return Path(call.answer).with_suffix(".out"), Path(call.answer).with_suffix(".err")
 
 

@@ -294,7 +294,6 @@ def _share_temporary(config: pytest.Config) -> None:
 
 
 def _is_ordered(config: pytest.Config) -> bool:
-    """Whether the user asked for another order."""
     names = ("failedfirst", "newfirst", "stepwise")
     return any(config.getoption(name, False) for name in names)
 

@@ -273,7 +273,6 @@ class Preparing:
 
 
 def _elaborate(step: KernelStep, objects: ObjectStore, *, with_tir: bool) -> AuthorReply:
-    """Elaborate one kernel, in the copy."""
     if type(step.source).__name__ != "PrimFunc":
         found = step.source
         request = ElaborateConfig(

@@ -236,7 +236,6 @@ async def _rehearse(item: pytest.Item, active: Active, outer: object) -> list[St
 
 
 def _describe(arrived: Arrived | None, copy: Forked, kernels: Iterable[str]) -> str:
-    """How far a test got, for the report."""
     done = f"compiled {', '.join(sorted(set(kernels))) or 'nothing'} ahead"
     if arrived is None:
         how = copy.end.describe(copy.limit_s) if copy.end is not None else "was ended"

@@ -194,7 +194,6 @@ class Inside:
     # ---- inside -------------------------------------------------------------------------------
 
     def _judge(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
-        """The outcome of a report in our terms."""
         if report.skipped:
             return Outcome.PASSED if hasattr(report, "wasxfail") else Outcome.SKIPPED
         if report.passed:
@@ -352,7 +351,6 @@ class RunningTest:
         )
 
     def _report_death(self, end: ForkEnd, out_tail: str) -> pytest.TestReport:
-        """The failure of a test whose process ended before it had reported everything."""
         phase = "call"
         # not those of subtests, which have a class of their own
         own = [report for report in self.reports if type(report) is pytest.TestReport]
@@ -468,7 +466,6 @@ def _worst(outcomes: list[Outcome]) -> Outcome:
 
 
 def _first_line(reports: list[pytest.TestReport]) -> str:
-    """The reason of the first failed phase."""
     for report in reports:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)

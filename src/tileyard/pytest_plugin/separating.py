@@ -106,8 +106,6 @@ def cut(function: Callable[..., object]) -> CutTest:
 
 
 class _Cutter(ast.NodeTransformer):
-    """Replaces blocks, and collects them."""
-
     def __init__(self, code: CodeType) -> None:
         self.blocks: list[Block] = []
         self._file = code.co_filename
@@ -217,7 +215,6 @@ def _walk_here(body: list[ast.stmt], *, within_loops: bool = True) -> Iterator[a
 
 
 def _bind(names: tuple[str, ...], near: ast.stmt) -> list[ast.stmt]:
-    """Set the given variables; the others stay unchanged."""
     lines = [f"if {name!r} in {GIVEN}: {name} = {GIVEN}[{name!r}]" for name in names]
     return _parse("\n".join(lines), near)
 

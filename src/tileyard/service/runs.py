@@ -167,7 +167,6 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
 async def _open_driver(
     plan: Plan[ResultT], bench: Bench, yard: Yard, stack: AsyncExitStack
 ) -> Driver:
-    """The opened driver of the run, with everything that its programs need."""
     others = []
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)

@@ -200,14 +200,12 @@ def _share_width(
 
 
 def _frame_width(console: rich.console.Console, table: Table, columns: Sequence[Column]) -> int:
-    """What the table takes beside its columns."""
     taken = _take(table, columns, [1] * len(columns))
     unlimited = console.options.update(width=UNLIMITED)
     return Measurement.get(console, unlimited, taken).maximum - len(columns)
 
 
 def _take(table: Table, columns: Sequence[Column], widths: Sequence[int]) -> Table:
-    """The same table with some of its columns, without title and caption."""
     taken = Table(header_style=table.header_style, box=table.box)
     for column, width in zip(columns, widths, strict=True):
         taken.add_column(column.header, justify=column.justify, no_wrap=column.no_wrap, width=width)

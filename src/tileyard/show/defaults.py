@@ -118,7 +118,6 @@ class Defaults:
         return f"{message} ({'; '.join(places)})" if places else message
 
     def _used(self, arguments: Sequence[str]) -> Iterator[Setting]:
-        """The file's settings for the verb of these arguments that the arguments do not override."""
         given = {argument.partition("=")[0] for argument in arguments}
         path = max((path for path in self.of if path == (*arguments[: len(path)],)), default=())
         for setting in self.of.get(path, {}).values():
@@ -272,7 +271,6 @@ def _is_text(value: object) -> bool:
 
 
 def _spellings(known: Iterable[Known]) -> dict[str, str]:
-    """The file's form of each long flag of the command line."""
     options = list(known)
     off = {flag: f"{one.key} = false" for one in options for flag in one.negations}
     on = {flag: one.key for one in options for flag in one.flags}

@@ -210,7 +210,6 @@ def spelled_for_python(record: type) -> Iterator[None]:
 
 
 def _list_spellings(record: type) -> dict[str, str]:
-    """Python's form of each flag of the command line."""
     return {
         flag: field.spell(flag)
         for field in list_fields(record).values()

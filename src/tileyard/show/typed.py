@@ -52,7 +52,6 @@ def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def _convert(one: Parameter) -> Iterator[Parameter]:
-    """The typer parameters for one parameter of a function."""
     if one.kind is Parameter.VAR_KEYWORD:
         (record,) = get_args(one.annotation)
         for field in list_fields(record).values():
@@ -101,7 +100,6 @@ def list_options(command: Any, path: VerbPath = ()) -> dict[VerbPath, dict[str, 
 
 
 def _known(option: Any) -> Known:  # noqa: ANN401 (typer hides its type)
-    """The file's view of a typer option."""
     taken = option.type_descriptor
     numbers: dict[object, Kind] = {int: "whole", float: "number"}
     kind: Kind = "list" if option.multiple else numbers.get(taken.annotation, "text")

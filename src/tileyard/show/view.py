@@ -303,7 +303,6 @@ class RunView:
         return None if devices_s is None else max(devices_s, self._steps_left_s())
 
     def _steps_left_s(self) -> float:
-        """Time for the remaining golden and check steps, at their pace so far."""
         about = self.about
         left = min(about.steps - self.steps, 2 * (len(self.open) + self._unplanned))
         if left <= 0 or not about.lanes:
@@ -339,7 +338,6 @@ class RunView:
         return max(0.0, work_s / slots, max(ends_s, default=0.0), next_s)
 
     def _unplanned_s(self) -> float:
-        """Expected time of the cases that are not planned yet."""
         unplanned = self._unplanned
         if not unplanned or not self.planned:
             return self.about.expected_s if unplanned else 0.0

@@ -16,8 +16,6 @@ DURATIONS = 4096
 
 
 class _Duration(Record):
-    """The part of a Trial that records how long it ran."""
-
     arguments: dict[str, Value]
     config: dict[str, Value]
     run_s: float = 0.0

@@ -57,7 +57,6 @@ def _array(name: str, dtype: str) -> Buffer:
 
 
 def _program(name: str, sources: dict[str, str], results: Mapping[str, Expr]) -> Program:
-    """A Program that writes ``results``, expressions over element ``i`` of ``sources``, each to an array."""
     i = Var("i", "int32")
     tensors = [Tensor(_array(source, dtype), "in") for source, dtype in sources.items()]
     tensors += [Tensor(_array(result, expr.dtype), "out") for result, expr in results.items()]

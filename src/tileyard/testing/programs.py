@@ -231,7 +231,6 @@ class _Maker:
         return [Let(var, value)]
 
     def _box(self, buffer: Buffer) -> Region:
-        """All of a buffer, or a part inside it."""
         starts, extents = [], []
         for extent in buffer.shape:
             size = int(extent.value) if isinstance(extent, Const) else 1

@@ -196,7 +196,6 @@ def claim_device(device: Device) -> None:
 
 
 def _hang() -> None:
-    """Hang for ever, and ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         signal.pause()

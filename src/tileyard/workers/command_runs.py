@@ -125,7 +125,6 @@ class CommandRuns:
     def _run_once(
         self, member: Member, device: Device, started_s: float, heard: Heard | None = None
     ) -> Ran | None:
-        """Run a program; None if it failed and was reported."""
         self._tell_began(member)
         try:
             order = self._order(member, member.command.run, device, [member])
@@ -200,7 +199,6 @@ class CommandRuns:
         self._tell(CaseBegan(case=member.case.key))
 
     def _refuse(self, member: Member, error: TileyardError | OSError, started_s: float) -> None:
-        """Report a case whose program could not be started."""
         is_ours = isinstance(error, HOST_FAULTS)
         outcome = Outcome.INFRA_ERROR if is_ours else Outcome.RUNTIME_ERROR
         self._answer(member, outcome, str(error), started_s)
@@ -303,7 +301,6 @@ class CheckRuns(CommandRuns):
 
 
 def _ended_well(member: Member) -> Outcome:
-    """The outcome of a case whose program ended well, before its outputs are judged."""
     return Outcome.UNCHECKED if member.command.is_judged else Outcome.PASSED
 
 

@@ -223,7 +223,6 @@ class Compiler:
 
 
 def _describe(found: Diagnostic | None) -> str:
-    """One line with the reason of a failed build, and the user's source line if it is known."""
     if found is None:
         return ""
     place = f"{name_line(found.where.file, found.where.line)}: " if found.where else ""

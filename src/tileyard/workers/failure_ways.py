@@ -132,7 +132,6 @@ def find_refusal(elaborated: Elaborated, names: Sequence[str], target: Target) -
 
 
 def _build(elaborated: Elaborated, target: Target, folder: Path) -> Artifact | Build:
-    """The artifact that the target makes of a kernel in ``folder``, or how the build failed."""
     (built,) = target.build([Source(elaborated=elaborated)], folder)
     if built.outcome is not Outcome.PASSED:
         return built

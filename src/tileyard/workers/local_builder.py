@@ -73,7 +73,6 @@ class LocalBuilder:
 
 
 def _describe(failed: Build, usual: str) -> UnsupportedError:
-    """Why a build failed, with the operation and the line if they are known."""
     found = failed.diagnostic
     where = None if found is None else found.where
     return UnsupportedError(

@@ -116,7 +116,6 @@ def _time_ms(one: Pass, program: Program, clock: Clock) -> float:
 
 
 def _print(step: Step) -> str:
-    """The text of a step, with the line of each statement."""
     files = {where.file for where in step.lines.values()}
     comments = {
         number: f"line {where.line}" if len(files) == 1 else f"{where.file}:{where.line}"

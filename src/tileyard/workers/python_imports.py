@@ -230,7 +230,6 @@ class ImportReader:
 
 
 def _list_folder(folder: Path) -> frozenset[str]:
-    """The names in a folder; empty if the folder does not exist."""
     try:
         return frozenset(os.listdir(folder))  # noqa: PTH208 - names alone are much cheaper
     except OSError:

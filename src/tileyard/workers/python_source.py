@@ -102,7 +102,6 @@ def is_of_arguments(node: ast.expr) -> bool:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    """Whether a node adds folders to ``sys.path``, or replaces it."""
     match node:
         case ast.Call(func=ast.Attribute(attr=called, value=value)):
             return called == "addsitedir" or (called not in ("remove", "pop") and _is_path(value))

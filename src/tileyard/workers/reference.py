@@ -78,7 +78,6 @@ class Reference:
         return call, result, {**given, **outs}
 
     def _collect(self, result: object, arrays: Mapping[str, Any]) -> list[Array]:
-        """The golden outputs, from the return values and the arrays that were written in place."""
         written = [spec for spec in self.specs if spec.role != "in"]
         final = {spec.name: arrays[spec.name] for spec in written}
         if result is not None:

@@ -131,7 +131,6 @@ class Runner:
         self._channel.send(over(batch=request.batch.id))
 
     def _is_stopped(self) -> bool:
-        """Whether to begin no further case of the batch: a StopBatch came, or the engine is gone."""
         while not self._stopped and self._channel.has_news():
             news = self._channel.receive(RunnerRequest)
             if isinstance(news, OutputsJudged):
@@ -333,7 +332,6 @@ class Runner:
         return self._arrays[digest]
 
     def _tell(self, ran: CaseRan) -> None:
-        """Send the result of a case whose log is complete."""
         self._printed.settle()
         self._channel.send(ran)
 
@@ -353,7 +351,6 @@ def _case(request: RunBatch, entry: RunEntry) -> Case:
 
 
 def _is_checked(case: Case, entry: RunEntry) -> bool:
-    """Whether its outputs are compared with others."""
     return case.check.enabled and bool(entry.golden.outputs)
 
 

@@ -142,7 +142,6 @@ class StepHost:
         return tree if tree and self._has_files(tree) else Digest("")
 
     def _has_files(self, tree: Digest) -> bool:
-        """Whether there is a tree with this digest that contains more than folders."""
         return self._trees.has(tree) and self._trees.listing(tree).has_files
 
     def _run(
@@ -205,7 +204,6 @@ class StepHost:
 
 
 def _describe_nothing(request: DoStep, end: StepEnd) -> str:
-    """Why a golden step failed although its program ended well."""
     said = f"ended with exit code 0 after {end.seconds:.2f} s and left {{out}} empty"
     if any("runpy.run_path" in text and "run_name" not in text for text in request.step.argv):
         return f"{said}; what a script does for __main__ needs run_path(..., run_name='__main__')"

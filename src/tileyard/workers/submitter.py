@@ -111,7 +111,6 @@ class Submitter:
         )
 
     async def _run_client(self, argv: Sequence[str]) -> int | str:
-        """Run one client to its end, or cancel it; return its code, or why there is none."""
         process = await self._start(argv, PIPE)
         if isinstance(process, str):
             return process
@@ -213,11 +212,9 @@ class Submitter:
 
     @property
     def _is_named(self) -> bool:
-        """Whether the client prints the name of its task."""
         return bool(self._request.job)
 
     async def _cancel(self) -> str:
-        """Cancel the task in the queue; return the result in one line."""
         request = self._request
         if not request.cancel:
             return ""
@@ -232,7 +229,6 @@ class Submitter:
         return code if isinstance(code, str) else f"{' '.join(argv)} ended with code {code}"
 
     async def _run_cancel(self, argv: list[str]) -> int | str:
-        """The exit code, or why there is none."""
         process = await self._start(argv, DEVNULL)
         if isinstance(process, str):
             return process
@@ -246,7 +242,6 @@ class Submitter:
             return f"{argv[0]} took longer than {limit_s:g} s"
 
     async def _start(self, argv: Sequence[str], output: int) -> Process | str:
-        """Start a command of the queue's, or return why it cannot be run."""
         request = self._request
         try:
             return await asyncio.create_subprocess_exec(

@@ -173,7 +173,6 @@ def _key(
     scalars: Sequence[Value],
     known: Mapping[str, Array],
 ) -> Digest:
-    """The key over everything that decides the findings and their lines."""
     parts = (
         print_program(program),
         canonical_json(sorted(lines.items())),

@@ -154,7 +154,6 @@ class _Check:
         return unchecked, lowered.written_lines
 
     def _list_notes(self) -> tuple[Diagnostic, ...]:
-        """The notes about the kernel at any of the sizes, one for each line."""
         made = [one for one in self._made.values() if not isinstance(one, TileyardError)]
         notes = [note for one in reversed(made) for note in reversed(one.notes)]
         return tuple({note.where: note for note in notes}.values())[::-1]
@@ -274,7 +273,6 @@ class _Check:
         return spent_s + expected_s <= self._budget_s
 
     def _limit(self) -> Effort:
-        """The effort for one instance: if the request has a limit, what is left of it."""
         left_s = math.inf
         if self._request.limit_s:
             left_s = max(self._start_s + self._budget_s - self._clock.monotonic_s(), 0.0)
@@ -383,7 +381,6 @@ class _Check:
         return tuple(find_reordered(written, planned, inputs, scalars))
 
     def _left_out(self, refused: tuple[Instance, ...]) -> Iterator[str]:
-        """The choices of sizes that were planned and not checked, in words."""
         yield from self._tally.untaken()
         skipped = [*(one.text for one in refused), *self._skipped]
         if skipped:

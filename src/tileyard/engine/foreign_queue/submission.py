@@ -135,7 +135,6 @@ class Submission:
         return queue.exit_codes.get(end.code) or next(said, None)
 
     def _describe(self, end: ClientEnd) -> str:
-        """How the client ended, with its last line on stderr."""
         lines = self.tails["stderr"].split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return end.describe() + (f": {last[-SHORT_TAIL_CHARS:]}" if last else "")

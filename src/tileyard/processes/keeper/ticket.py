@@ -326,7 +326,6 @@ class Ticket:
                 raise RefusedError("nested", 0, text=" ".join(names))
 
     def _list_ahead(self) -> list[Asked]:
-        """The requests before this one, whether or not this one has asked already."""
         new = None
         if self._request >= 0 and not self.directory.has_request(self._name):
             os.close(self._request)  # a user who may do so has removed it: ask again, at the end
