@@ -109,9 +109,7 @@ class LoadedBundle(Mapping[str, LoadedKernel]):
 
 
 def load_bundle(path: Path, settings: Settings, device: str) -> LoadedBundle:
-    """Add a bundle's kernels to the data directory; return them. Raises BundleError,
-    IncompatibleError, UsageError if it has none.
-    """
+    """Add a bundle's kernels to the data directory. Raises BundleError, IncompatibleError, UsageError."""
     home = settings.make_home()
     kind = read_manifest(path).kind
     if kind == "winners":

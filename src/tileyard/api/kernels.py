@@ -43,9 +43,7 @@ class PrimFunc(Protocol):
 
 
 class LoadedKernel:
-    """A compiled kernel as a function on arrays, see ``Winner.load``, with its ``name``,
-    ``arguments``, ``config`` and ``target``.
-    """
+    """A compiled kernel as a function on arrays, see ``Winner.load``, with its identity."""
 
     __slots__ = ("_run", "arguments", "config", "name", "target")
 

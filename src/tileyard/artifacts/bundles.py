@@ -185,9 +185,7 @@ class _Manifest(Record):
 
 
 class _Details(Record):
-    """The part of a target's manifest that states what runs its code: CPU ``features``, the release
-    of ``cuda`` that compiled it.
-    """
+    """What runs a target's code: CPU ``features``, the release of ``cuda`` that compiled it."""
 
     features: tuple[str, ...] = ()
     cuda: tuple[int, int] | None = None

@@ -143,9 +143,7 @@ def collect(
 
 
 def choose(holdings: Iterable[Holding], keep: Keep, now_s: float) -> list[Holding]:
-    """The holdings to remove, in order: leftovers, long unused, then least recently used until the
-    rest fits, records first. Pure.
-    """
+    """The holdings to remove: leftovers, long unused, least recently used until all fit. Pure."""
     ordered = sorted(
         holdings, key=lambda one: (one.what != LEFTOVERS, one.used_at, -len(one.marker.parts))
     )

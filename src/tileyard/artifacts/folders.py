@@ -219,9 +219,7 @@ def add_size(size: int, path: str, status: os.stat_result) -> int:
 
 
 def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Everything in a folder, parents first, by path. Raises UsageError for what is unreadable or
-    no file, directory or link.
-    """
+    """All of a folder, parents first, by path. Raises UsageError for what no tree may contain."""
     try:
         with os.scandir(folder / below) as found:
             entries = sorted(found, key=lambda entry: entry.name)

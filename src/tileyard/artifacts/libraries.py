@@ -133,9 +133,7 @@ def is_base(soname: str) -> bool:
 
 
 class LibraryFinder:
-    """Finds libraries of the right machine in the loader's order: RPATH, LD_LIBRARY_PATH
-    (``variable``), RUNPATH, cache, defaults.
-    """
+    """Finds libraries in the loader's order: RPATH, LD_LIBRARY_PATH (``variable``), RUNPATH, cache, rest."""
 
     def __init__(
         self,

@@ -39,9 +39,7 @@ def hold(root: Path) -> Iterator[None]:
 
 
 def find_oldest_pin(root: Path) -> float | None:
-    """When the oldest held pin was taken, or None; removes dead ones. With the gate closed. Raises
-    OSError.
-    """
+    """When the oldest held pin was taken, or None; removes dead ones. Gate closed. Raises OSError."""
     taken = []
     for path in (root / PINS).glob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -79,8 +79,8 @@ class DeviceAsked(_OfDevice, tag="device_asked"):
 
 
 class DeviceAwaited(_OfDevice, tag="device_awaited"):
-    """A requested device is held by someone else: ``holder``, if known. ``place`` is ours in its
-    queue, 1 for the next, 0 if unknown.
+    """Someone else, ``holder``, has a device that is wanted; ``place``: ours in its queue, from 1; 0
+    unknown.
     """
 
     place: int = 0

@@ -435,9 +435,7 @@ class Mismatch(Record):
 
 
 class Keys(Record):
-    """A trial's chain of identities, empty if not reached. ``binary`` is equal for the same binary
-    or files of a run step; empty if unknown.
-    """
+    """A trial's chain of identities, empty if not reached. ``binary``: of a binary or a run step's files."""
 
     build: BuildKey = BuildKey("")
     binary: str = ""

@@ -13,9 +13,7 @@ class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A target of a build: the ``inputs`` of it alone, its ``products`` below the cache, else in the
-    folder.
-    """
+    """A target of a build: its own ``inputs``, its ``products`` below the cache, else in the folder."""
 
     inputs: tuple[str, ...] = ()
     products: tuple[str, ...] = ()

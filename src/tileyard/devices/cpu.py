@@ -160,9 +160,7 @@ def format_cores(cores: Iterable[int]) -> str:
 def core_locks(
     cores: Iterable[int], lock_dir: Path, physical: Callable[[int], int] = physical_core
 ) -> tuple[str, ...]:
-    """One lock file per physical core, ascending: sets that share one exclude each other, without
-    deadlock.
-    """
+    """One lock file per physical core, ascending: sets that share one exclude each other."""
     return tuple(
         str(lock_dir / f"cpu-{core}.lock") for core in sorted({physical(core) for core in cores})
     )

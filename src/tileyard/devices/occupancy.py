@@ -108,9 +108,7 @@ def open_directory(lock_dir: Path) -> Iterator[LockDirectory]:
 
 
 def keep_from_deciding(root: int) -> bool:
-    """Lock an open lock directory, so that no lease is granted; False if a stranger has it. See
-    ``unlock``.
-    """
+    """Lock an open lock directory: no lease is granted until ``unlock``. False if a stranger has it."""
     deadline = time.monotonic() + LOCK_LIMIT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(BlockingIOError):

@@ -58,8 +58,8 @@ class Pace:
         self.peak_bytes = max(self.peak_bytes, spent.peak_bytes)
 
     def is_worth_another(self, processes: int, left: int, cores: int, memory_bytes: int) -> bool:
-        """Whether waiting for ``left`` results takes longer than starting one more process, for
-        which cores and memory suffice.
+        """Whether waiting for ``left`` results takes longer than a further process, for which there is
+        room.
         """
         if not self.made or (each_s := self.seconds / self.made) < QUICK_S:
             return False

@@ -154,8 +154,8 @@ class PlannedCases:
         ]
 
     def start(self, entry: Ready, room_bytes: int) -> list[str]:
-        """Start a batch taken from the queue; return the cases that run: their outputs take at most
-        ``room_bytes``, if not 0.
+        """Start a batch from the queue; return the cases that run: up to ``room_bytes`` of outputs, if
+        any.
         """
         state = self._batches[entry.batch]
         started: list[str] = []

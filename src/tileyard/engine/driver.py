@@ -67,9 +67,7 @@ AUTO_GROUP = 4
 
 
 class Driver:
-    """One run of one source: ``open``, iterate over ``trials``, ``close``. ``halted_by``: the trial
-    that ends it.
-    """
+    """One run of one source: ``open``, iterate over ``trials``, ``close``. ``halted_by`` is what ended it."""
 
     def __init__(
         self, source: CaseSource, yard: Yard, run: str, provider: LeaseProvider | None = None

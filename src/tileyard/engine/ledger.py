@@ -60,9 +60,7 @@ class Progress:
 
 
 class RanOn(Record):
-    """Where a case ran, under which lease, and the runner's reply. ``device``: the queue's name for
-    it if there is a queue, ``slot``: the engine's name.
-    """
+    """Where a case ran, under which lease, and the reply. ``device`` is the queue's name, ``slot`` ours."""
 
     device: str
     identity: str
@@ -287,9 +285,7 @@ class Ledger:
         return False
 
     def recall_paired(self, members: Sequence[Progress]) -> bool:
-        """End every member of an interleaved batch with the recorded results of the same batch.
-        Their measurement keys depend on the other members from now on.
-        """
+        """End each member of an interleaved batch with recorded results, and key it by the others too."""
         rivals = tuple(sorted(member.keys.run for member in members))
         for member in members:
             member.rivals = rivals

@@ -162,9 +162,7 @@ class Preparation:
     async def build(
         self, members: Sequence[Progress], worker: int, tell: TellBuilt
     ) -> AsyncIterator[tuple[Progress, bool]]:
-        """Build artifacts of one builder together; yield for each whether it exists now. ``tell``
-        gets further builds of the same call of a build step.
-        """
+        """Build artifacts of one builder; yield whether each exists now. ``tell`` gets further builds."""
         yard = self._yard
         left: dict[str, Progress] = {}
         for progress in members:

@@ -157,9 +157,7 @@ class Programs:
     # ---- folders ---------------------------------------------------------------------------------
 
     def drop(self, trial: Trial) -> None:
-        """Remove the folder of a recorded trial: soon, or at the end of the run if a process of
-        other cases began in it. A run that is killed leaves folders.
-        """
+        """Remove a recorded trial's folder: soon, or, if another case's process began in it, at the end."""
         if trial.kernel:  # kernels have no folder
             return
         folder = self._folder(trial.case, trial.attempt)

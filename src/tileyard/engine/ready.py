@@ -83,9 +83,7 @@ class ReadyQueue:
     def take(
         self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
     ) -> list[Ready]:
-        """Take out the next batch, and others that may share its run: up to ``room``, and
-        ``room_bytes`` of outputs if not 0.
-        """
+        """Take out the next batch, and others for its run: up to ``room``, and ``room_bytes`` if not 0."""
         taken: list[Ready] = []
         while len(taken) < room:
             entry = self.peek(device, usable)

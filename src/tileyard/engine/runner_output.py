@@ -21,9 +21,7 @@ class RunnerOutput:
         self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
 
     def close(self, rest: str = GENERAL) -> None:
-        """Append what is left to a log below ``home`` and remove the file, unless it cannot be
-        appended. Repeatable; call it once the runner is gone.
-        """
+        """Append what is left to a log below ``home`` and remove the file, if possible. Repeatable."""
         try:
             with self.path.open("rb") as output:
                 if self.path.stat().st_size:

@@ -99,9 +99,7 @@ class RunnerSlot:
         self._telling: asyncio.Future[None] | None = None
 
     async def warm(self) -> None:
-        """Start the runner ahead of its lease, if allowed; return once it needs only the lease.
-        ``acquire`` reports failures.
-        """
+        """Start the runner ahead of its lease, if allowed, up to that. ``acquire`` reports failures."""
         if self._is_early:
             async with self._starting:
                 with contextlib.suppress(LeaseLostError, WorkerLostError):

@@ -10,8 +10,8 @@ class CaseSource(Protocol):
     """Feeds the engine. A suite is a fixed source; a study's strategy reacts to results."""
 
     async def ask(self, limit: int) -> Sequence[Batch]:
-        """The next batches to start, best first; none right now if empty. One call at a time; may take
-        long.
+        """The next batches to start, best first; none right now if empty. May take long; one call at a
+        time.
         """
 
     def tell(self, trial: Trial) -> None:

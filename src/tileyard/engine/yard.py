@@ -88,9 +88,7 @@ class Yard(Workplace, RunnerSite):
         return tuple(each.values())
 
     def append_log(self, log: str, text: str) -> None:
-        """Append whole lines to a log, named by its path below the home; empty text creates no
-        file, and a full disk loses some.
-        """
+        """Append whole lines, if any, to a log, named below the home; a full disk loses some."""
         if not text:
             return
         path = self.home / log

@@ -61,9 +61,7 @@ def compare(
 
 
 def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> Mismatch | None:
-    """None if a run made the same as the one ``before``, else the Mismatch at the first difference.
-    Twice the usual error is allowed.
-    """
+    """None if a run made what the one ``before`` did, within twice the usual error; else the Mismatch."""
     bits = f"u{before.itemsize}"
     if np.array_equal(again.reshape(-1).view(bits), before.reshape(-1).view(bits)):
         return None

@@ -66,9 +66,7 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def is_falling(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether the later half is typically faster by more than ``tolerance``: it warms up. Needs four
-    samples.
-    """
+    """Whether the later half is faster by more than ``tolerance``: it warms up. Needs four samples."""
     if len(samples) < 4:
         return False
     half = len(samples) // 2

@@ -6,9 +6,7 @@ from tileyard.base.model import Device, Record
 
 
 class LeaseRequest(Record):
-    """Devices that a worker needs: ``count`` of ``choices``, all or none. By ``priority``, then the
-    earliest.
-    """
+    """Devices that a worker needs: ``count`` of ``choices``, all or none, by ``priority``, then age."""
 
     choices: tuple[Device, ...]
     count: int = 1
@@ -80,9 +78,7 @@ class State(enum.StrEnum):
 
 
 class LeaseStatus(Record):
-    """How a leased command ended: by ``code`` or ``signal``, or why not in the line ``message``.
-    ``leases`` has the number of each device's lease.
-    """
+    """How a leased command ended; ``message``: why not by itself. ``leases``: number by device."""
 
     state: State
     code: int | None = None

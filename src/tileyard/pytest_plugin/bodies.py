@@ -46,9 +46,7 @@ class FoundCompile:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundTileLang:
-    """A kernel that ``compile`` makes TileLang put into its cache. ``factory``: of
-    ``@tilelang.jit``, or None.
-    """
+    """A kernel that ``compile`` makes TileLang put into its cache. ``factory``: of ``@tilelang.jit``."""
 
     compile: Callable[[], object]
     factory: object

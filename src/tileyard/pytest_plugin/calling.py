@@ -1,6 +1,4 @@
-"""Calls the functions of compile steps, each in a copy of this process with its own directory. A
-result with a key (``identifying``) is kept.
-"""
+"""Calls the functions of compile steps, each in a copy of this process; keeps results with a key."""
 
 import asyncio
 import contextlib

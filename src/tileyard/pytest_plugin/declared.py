@@ -29,9 +29,7 @@ _FUNCTION_OPTIONS = frozenset({"function", "name", "limit", *_DECLARATIONS})
 
 
 class DeclaredSteps:
-    """The steps of the selected tests; ``refusals``: why some are invalid. ``kernels`` and
-    ``functions`` are by marker name, ``bodies`` were read.
-    """
+    """The steps of the selected tests, by marker name or from bodies; ``refusals``: why some are invalid."""
 
     def __init__(self, items: Iterable[pytest.Item], target: str, build_limit_s: float) -> None:
         self.steps: dict[str, Step] = {}

@@ -58,9 +58,7 @@ class FarTask(Submitted, kw_only=True):
 
 
 class FarAnswer(Record):
-    """The result of a test: plain reports and warnings, whether to end the run. ``needs``: devices
-    for which it must run again, else 0.
-    """
+    """The result of a test: plain reports and warnings. ``needs``: devices for another run, else 0."""
 
     reports: tuple[dict[str, Any], ...] = ()
     warnings: tuple[dict[str, Any], ...] = ()
@@ -81,9 +79,7 @@ class FarGiven(Record):
 
 
 class FarDone(Record):
-    """The result of a call: ``values``, arguments ``changed`` in place, exception, or why it is
-    ``refused``.
-    """
+    """The result of a call: ``values``, arguments ``changed`` in place, exception, or why ``refused``."""
 
     values: dict[str, Any] = {}
     changed: dict[str, Any] = {}

@@ -78,9 +78,7 @@ def cut_stack(text: str) -> str:
 
 
 def spare_threads() -> None:
-    """Keep OpenMP from starting threads in the process that tests are copied from, which would hang
-    copies. Harmless where inherited.
-    """
+    """Keep OpenMP from starting threads in the process that tests are copied from: copies would hang."""
     if ASKED_THREADS in os.environ:
         return
     asked = os.environ.get(OPENMP, "")

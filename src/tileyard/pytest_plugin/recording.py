@@ -125,9 +125,7 @@ class TrialWriter:
 
 
 class Recording:
-    """Receives the reports of tests in all processes. ``began``: monotonic; ``report``: file to
-    write, if any.
-    """
+    """Receives the reports of tests in all processes; ``report``: file to write, if any."""
 
     def __init__(self, run: str, began: float, writer: TrialWriter, report: str) -> None:
         self.find_steps: Callable[[], tuple[StepResult, ...]] = tuple

@@ -38,9 +38,7 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionStep:
-    """Call a function that builds, with ``values`` and its own directory; the result is kept if
-    ``declared`` states what it depends on.
-    """
+    """Call a function that builds, with ``values``; the result is kept if ``declared`` has what it needs."""
 
     id: str
     function: Callable[..., object]

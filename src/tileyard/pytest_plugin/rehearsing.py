@@ -152,9 +152,7 @@ class Share(Protocol):
 def run_ahead(
     items: Sequence[pytest.Item], active: Active, outer: object, share: Share | None = None
 ) -> None:
-    """Run tests ahead if asked, in several processes that ``share`` them; add to the results what
-    they compiled, and how far each got.
-    """
+    """Run tests ahead if asked, shared among processes; add what they compiled and how far they got."""
     if active.options.dynamic != "prepare":
         return
 

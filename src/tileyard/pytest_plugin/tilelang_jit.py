@@ -56,9 +56,7 @@ def find_tilelang_compile(function: object) -> Callable[..., object] | None:
 
 @contextmanager
 def keep_factories(factories: Iterable[object]) -> Iterator[None]:
-    """Undo at the end what compiling changes in results of ``@tilelang.jit``: positions of outputs,
-    which are part of its cache's keys.
-    """
+    """Undo what compiling changes in results of ``@tilelang.jit``: positions of outputs, a part of keys."""
     before = [(each, copy.copy(getattr(each, "out_idx", None))) for each in factories if each]
     yield
     for factory, positions in before:

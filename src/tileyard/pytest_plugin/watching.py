@@ -44,9 +44,7 @@ def watch_uses(use: Callable[[], None]) -> None:
 
 
 def watch_kernels(module: Any, use: Callable[[], None]) -> None:  # noqa: ANN401 - a module
-    """Make the module's ``make_callable`` results call ``use`` before each launch, and before an
-    accelerator's kernel is loaded.
-    """
+    """Make the module's kernels call ``use`` before each launch, and an accelerator's before it is loaded."""
     make = module.make_callable
 
     def watched(artifact: object, target: str, *others: object) -> Callable[..., object]:

@@ -28,9 +28,7 @@ HERE = Side()
 
 
 class Bench:
-    """A verb's resources in the engine process, closed after the run; ``compilers``: None before
-    ``begin``.
-    """
+    """A verb's resources in the engine process, until the run ends; ``compilers``: after ``begin``."""
 
     def __init__(self, settings: Settings, conversation: Client) -> None:
         self.settings = settings

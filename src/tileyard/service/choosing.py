@@ -139,9 +139,7 @@ def choose_queues(names: Sequence[str], settings: Settings) -> tuple[ForeignQueu
 
 
 def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
-    """Names of as many CPU devices as share the cores evenly; empty: the usual. Raises UsageError if too
-    few.
-    """
+    """Names of as many CPU devices as share the cores; empty: the usual. Raises UsageError if too few."""
     if not count or not find_class(find_needs(target).device_class).is_cores:
         return ()
     cores = settings.cores

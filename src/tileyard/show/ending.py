@@ -20,9 +20,7 @@ def say(message: str, status: int) -> int:
 
 
 def explain(error: Exception) -> int:
-    """Print why a command ended, in one line if host or data directory is at fault; return the exit
-    status.
-    """
+    """Print why a command ended, in one line if the host or home is at fault; return the exit status."""
     from tileyard.base.errors import blame_host
     from tileyard.base.settings import find_home
 

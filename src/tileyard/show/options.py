@@ -114,9 +114,7 @@ def list_fields(record: type) -> dict[str, Field]:
 
 
 def complete(record: type[R], given: R) -> R:
-    """The given options, and the others' defaults. Raises UsageError, in Python's terms, for
-    unknown options and wrong types.
-    """
+    """The given options, and the others' defaults. Raises UsageError, in Python's terms."""
     fields = list_fields(cast(type, record))
     values = cast(dict[str, object], given)
     for name, value in values.items():

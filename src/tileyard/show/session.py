@@ -48,9 +48,7 @@ def carry_out(
 
 @contextlib.contextmanager
 def stop_on_interrupt(client: RunClient[Any]) -> Iterator[None]:
-    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end all at once, nothing printed
-    after SIGHUP. Ignored signals stay so.
-    """
+    """Ctrl-C once: finish what runs; twice, SIGTERM or SIGHUP: end all at once. Ignored signals stay so."""
     pressed = 0
 
     def press(number: int, _frame: object) -> None:

@@ -138,9 +138,7 @@ def format_bytes(size: float) -> str:
 
 
 def make_visible(text: str) -> str:
-    """Foreign text with control characters escaped, except newlines and tabs: DEL, C1, changes of
-    direction, lone surrogates.
-    """
+    """Foreign text with control characters and lone surrogates escaped, except newlines and tabs."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 

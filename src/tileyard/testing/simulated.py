@@ -178,9 +178,7 @@ _lost: set[str] = set()
 
 
 def claim_device(device: Device) -> None:
-    """Claim a device for this process and its children, unlike a lease until the last of them ends;
-    record a violation if another has it.
-    """
+    """Claim a device until the last child of this process ends; record a violation if another has it."""
     folder = os.environ.get(CLAIMS_VARIABLE)
     if not folder or device.name in _claims:
         return

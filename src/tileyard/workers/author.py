@@ -66,9 +66,7 @@ IMPORT_THRESHOLDS = (100_000, 50, 100)
 
 
 class Author:
-    """Answers questions about ``kernels``; references are in ``namespace``. ``rework`` cuts needless
-    parts.
-    """
+    """Answers questions about ``kernels``, references of ``namespace``. ``rework`` cuts needless parts."""
 
     def __init__(
         self,

@@ -41,9 +41,7 @@ class Stores:
     def find_made(
         self, golden: Digest, build: BuildKey, part: GoldenPart = WHOLE
     ) -> dict[str, str]:
-        """The directories that golden and build steps filled, by placeholder. Of the golden result
-        only ``part`` must be unchanged.
-        """
+        """The directories that golden (only its ``part`` unchanged) and build steps made, by placeholder."""
         places: dict[str, str] = {}
         if golden:
             places["golden"] = str(self.trees.path(golden, part.path))

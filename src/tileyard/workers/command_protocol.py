@@ -9,9 +9,7 @@ from tileyard.workers.question import Question
 
 
 class StepDone(Record, tag="step_done"):
-    """Answer to DoStep and FindGolden. ``end``: None if the result was known; ``message``: what went
-    wrong.
-    """
+    """Answer to DoStep and FindGolden. ``end``: None if the result was known; ``message``: what is wrong."""
 
     end: StepEnd | None = None
     tree: Digest = Digest("")
@@ -107,9 +105,7 @@ class CompareOutputs(Question[Judged], tag="compare_outputs"):
 
 
 class CheckBatch(Question[BatchRan], tag="check_batch"):
-    """Check cases by their hot check, each entry's hot run, with ``threads`` threads per process.
-    Answers: CaseBegan and CaseRan for each, then BatchRan.
-    """
+    """Check cases by each entry's hot run. Answers: CaseBegan and CaseRan for each, then BatchRan."""
 
     run: RunBatch
     threads: int

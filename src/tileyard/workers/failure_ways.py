@@ -1,6 +1,4 @@
-"""Finds the ways in which a Program fails: hazards, wrong results of passes and targets, refusals.
-A *sign* identifies a way, without lines and numbers.
-"""
+"""Finds the ways in which a Program fails, each identified by a *sign* without lines and numbers."""
 
 import os
 import re

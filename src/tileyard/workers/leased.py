@@ -8,9 +8,7 @@ PIPE_VARIABLE = "TILEYARD_LEASE_PIPE"
 
 
 def wait_for_lease(environ: MutableMapping[str, str]) -> int:
-    """Wait for the number of this process's first lease, 0 if it needs none; leave it in
-    ``environ``. Raises SystemExit if the keeper is gone.
-    """
+    """Wait for this process's first lease; leave its number, else 0, in ``environ``. Raises SystemExit."""
     pipe = environ.pop(PIPE_VARIABLE, "")
     if pipe:
         with os.fdopen(int(pipe), "rb") as numbers:

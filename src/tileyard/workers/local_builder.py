@@ -27,9 +27,7 @@ LOCKS = "building"
 
 
 class LocalBuilder:
-    """Builds for one target into the home of ``settings``; each program, as a C compiler, has
-    ``limit_s``. Raises ToolMissingError.
-    """
+    """Builds for one target; each program, as a compiler, has ``limit_s``. Raises ToolMissingError."""
 
     def __init__(self, target: str, settings: Settings, limit_s: float = Limits().build_s) -> None:
         self._target = target

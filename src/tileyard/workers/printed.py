@@ -1,6 +1,4 @@
-"""Moves the output of a runner's process into the logs of its cases, which exist only for cases
-that print: making a file may cost more than a short case.
-"""
+"""Moves the output of a runner's process into the logs of its cases, which exist only where needed."""
 
 import contextlib
 import os

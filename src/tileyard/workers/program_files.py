@@ -27,9 +27,7 @@ LONGEST_LINE = 512
 
 
 class Program(Record):
-    """What is known of a program: digests of its ``parts``, and ``doubts`` that these are all.
-    ``interpreter``: of a script's first line.
-    """
+    """Digests of a program's ``parts``, and ``doubts`` that these are all; ``interpreter``: a script's."""
 
     path: Path
     parts: dict[str, str]

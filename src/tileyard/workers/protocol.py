@@ -81,9 +81,7 @@ class Accepted(Record, tag="accepted"):
 
 
 class ElaboratedConfig(Record, tag="elaborated_config"):
-    """Answer to ElaborateConfig; ``log``: the user code's output. ``command``: what a built case of
-    programs runs, None for a kernel.
-    """
+    """Answer to ElaborateConfig; ``log``: the user code's. ``command``: what built programs run, or None."""
 
     elaborated: Elaborated
     log: str = ""
@@ -371,9 +369,7 @@ class HandedOutput(Record):
 
 
 class RunBatch(Record, tag="run_batch"):
-    """Run a batch. Answers: CaseBegan, CaseRan for each entry; BatchRan. ``taken``: extents not judged
-    yet.
-    """
+    """Run a batch. Answers: CaseBegan, CaseRan for each; BatchRan. ``taken``: extents not judged yet."""
 
     batch: Batch
     entries: tuple[RunEntry, ...]

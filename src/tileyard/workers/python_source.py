@@ -16,9 +16,7 @@ _NAMES_PATH = re.compile(rb"\bsys\b.*\bpath\b|\bpath\b.*\bsys\b", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Relevant nodes, whether arguments change, names of arguments only, and lines that change a
-    path other than by the file's location.
-    """
+    """Relevant nodes, whether arguments change, names of arguments only, and lines that change paths."""
 
     nodes: tuple[ast.AST, ...] = ()
     sets_arguments: bool = False

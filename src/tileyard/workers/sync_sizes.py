@@ -98,9 +98,7 @@ class _Check:
         self._elaborated_until_s = clock.monotonic_s() + wait_s
 
     def run(self) -> SyncChecked:
-        """Plan the instances, and check as many as time allows. Unasked, the answer says why there are
-        none.
-        """
+        """Plan the instances, and check as many as time allows. Unasked, say why there are none."""
         try:
             unchecked, lines = self._run()
         except _REFUSALS as error:

@@ -1,6 +1,4 @@
-"""Passes arrays between NumPy and torch without a copy, and runs torch code that names a GPU on the
-CPU. torch is imported only if a reference needs it.
-"""
+"""Passes arrays between NumPy and torch without a copy; runs torch code for GPUs on the CPU."""
 
 import contextlib
 import functools

@@ -11,9 +11,7 @@ from tileyard.workers.protocol import CaseRan, CaseToJudge
 
 
 class FarJudging:
-    """The cases of a task that ran and are not reported yet, in that order. ``bound_ns``: the
-    lowest upper bound of a time judged well, 0 for none.
-    """
+    """The cases of a task that ran and are not reported. ``bound_ns``: as of well-judged times, 0: none."""
 
     def __init__(self, judge: JudgeProcess, handed_over: HandedOver, device: Device) -> None:
         self.bound_ns = 0.0

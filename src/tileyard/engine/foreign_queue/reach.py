@@ -23,9 +23,7 @@ READ_LIMIT_S = 60.0
 
 
 class Reach(Record):
-    """The result of reading a file back through a queue; ``message`` says which side sees what.
-    ``ok`` is None if the queue gave no device in time.
-    """
+    """The result of reading a file back through a queue. ``ok`` is None if it gave no device in time."""
 
     queue: str
     ok: bool | None

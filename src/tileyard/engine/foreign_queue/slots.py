@@ -25,9 +25,7 @@ from tileyard.workers.protocol import RunEntry
 
 
 class Lenders:
-    """This host and the queues of a run, as one provider: the devices of the yard, in their order.
-    ``others`` lend devices of neither.
-    """
+    """This host and the queues of a run, as one provider: the devices of the yard, and ``others``."""
 
     def __init__(self, yard: Yard, queues: Sequence[ForeignQueue], *others: LeaseProvider) -> None:
         foreign = {slot.device.name for lender in others for slot in lender.slots}
@@ -117,9 +115,7 @@ class QueueSlot(UnheldSlot):
     def _choose(
         self, batch: Batch, entries: Sequence[RunEntry], watch: Watch
     ) -> tuple[RunEntry, ...]:
-        """The first entries that fit the queue's longest task, all if they are timed in turn. A
-        case too long even alone is answered at once.
-        """
+        """The first entries that fit the longest task, or all in turn. One too long alone is answered."""
         cases = {case.key: case for case in batch.cases}
         most = len(entries) if batch.order == "interleaved" else self._queue.cases
         chosen = tuple(entries[:most])

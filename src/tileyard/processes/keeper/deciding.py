@@ -72,9 +72,7 @@ def parts_of(wish: Wish, sick: set[str]) -> set[str]:
 
 
 def decide(wish: Wish, ahead: "Iterable[Wish]", busy: set[str], sick: set[str]) -> Decision:
-    """The result for a wish while parts are ``busy`` or ``sick``; ``ahead``: nearest first, read as
-    needed.
-    """
+    """The result for a wish, given ``busy`` and ``sick`` parts, and the wishes ``ahead``, nearest first."""
     wanted = parts_of(wish, sick)
     if not wanted:
         return Decision()

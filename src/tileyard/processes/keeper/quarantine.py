@@ -19,9 +19,7 @@ PROBES = "probes."
 
 
 class Quarantine:
-    """Why a device is out of use: put there by pid ``by``, owner ``uid``, a person if ``by_hand``.
-    ``token`` lifts this statement and no other.
-    """
+    """Why a device is out of use, by whom: a person if ``by_hand``. ``token`` lifts this statement alone."""
 
     def __init__(self, name: str, status: os.stat_result, facts: dict[str, object]) -> None:
         self.name = name

@@ -128,9 +128,7 @@ def kill_marked(tree: str) -> list[int]:
 
 
 def carries(variables: bytes, tree: str, part: str = "") -> bool:
-    """Whether an environment is of this tree, and names ``part`` if given, lest a copied token harm
-    others.
-    """
+    """Whether an environment is of this tree, and names ``part`` if given: a copied token harms nobody."""
     token = tree.encode()
     if not token or token not in variables:
         return False

@@ -131,9 +131,7 @@ def become_worker(options: Options, environment: dict[str, str], keeper: int) ->
 
 
 def spawn_step(options: Options, environment: dict[str, str]) -> int:
-    """Start a program in its own session with the keeper's output streams, no code of ours between;
-    return its pid. Raises RefusedError.
-    """
+    """Start a program in a session, without code of ours between; return its pid. Raises RefusedError."""
     step = "cwd"
     try:
         os.chdir(options.cwd)
