@@ -136,7 +136,7 @@ def decode_queues(tables: object, source: str) -> tuple[ForeignQueue, ...]:
 def fill_submit(
     queue: ForeignQueue, command: Sequence[str], environment: Mapping[str, str], run_limit_s: float
 ) -> list[str]:
-    """The arguments of one call of ``submit``; ``env`` precedes the command if nothing else sets them."""
+    """The arguments of one call of ``submit``; without a place for variables, ``env`` sets them."""
     pairs = [f"{name}={value}" for name, value in environment.items()]
     if not _takes_environment(queue.submit):
         command = ["env", *pairs, *command]

@@ -82,10 +82,9 @@ def _tell_nobody(_fact: Fact) -> None:
 
 @dataclass
 class Lanes:
-    """Limits how many questions about kernels are answered at once, ``most`` of one file and ``most
-    - 1`` by further processes of all.
-    ``count_left`` returns the golden results that a side and file still need; ``tell`` gets facts
-    on started processes.
+    """Limits how many questions about kernels are answered at once: by ``most`` processes of a file, of
+    which those beyond each file's first are fewer than ``most`` in all. ``count_left`` returns the golden
+    results that a side and file still need; ``tell`` gets facts on started processes.
     """
 
     most: int = 1

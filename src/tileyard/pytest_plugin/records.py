@@ -38,7 +38,7 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionStep:
-    """Call a function that builds, with ``values``; the result is kept if ``declared`` has what it needs."""
+    """Call a function that builds, with ``values``; kept if ``declared`` says what it depends on."""
 
     id: str
     function: Callable[..., object]

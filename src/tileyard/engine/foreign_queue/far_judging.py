@@ -11,7 +11,7 @@ from tileyard.workers.protocol import CaseRan, CaseToJudge
 
 
 class FarJudging:
-    """The cases of a task that ran and are not reported. ``bound_ns``: as of well-judged times, 0: none."""
+    """Cases that ran and are not reported. ``bound_ns``: the lowest bound of a well-judged time, or 0."""
 
     def __init__(self, judge: JudgeProcess, handed_over: HandedOver, device: Device) -> None:
         self.bound_ns = 0.0

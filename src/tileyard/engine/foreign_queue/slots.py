@@ -115,7 +115,7 @@ class QueueSlot(UnheldSlot):
     def _choose(
         self, batch: Batch, entries: Sequence[RunEntry], watch: Watch
     ) -> tuple[RunEntry, ...]:
-        """The first entries that fit the longest task, or all in turn. One too long alone is answered."""
+        """The first entries that fit the longest task; all if timed in turn. One too long is answered."""
         cases = {case.key: case for case in batch.cases}
         most = len(entries) if batch.order == "interleaved" else self._queue.cases
         chosen = tuple(entries[:most])

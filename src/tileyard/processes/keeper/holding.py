@@ -90,7 +90,7 @@ class Holding:
             mark_session(fd, session)
 
     def release(self, *, is_clean: bool = True) -> None:
-        """Give the devices back, clean if nothing of this tree or ``unclean`` is left. Repeatable."""
+        """Give the devices back; ``is_clean``: nothing is left of this tree or ``unclean``. Repeatable."""
         for fd in self._fds:
             if is_clean:
                 try:
