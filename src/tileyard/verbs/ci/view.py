@@ -121,7 +121,6 @@ def _say_finding(finding: Finding, saves_s: float) -> str:
 
 
 def _say_spots(finding: Finding) -> Iterator[str]:
-    """Each place, then the differences between these places."""
     for spot in finding.spots:
         condition = f", if {' and '.join(spot.conditions)}" if spot.conditions else ""
         command = f": {spot.command}" if spot.command else ""

@@ -1,1 +1,1 @@
-"""The verb ``compile``, and ``inspect``, ``bundle`` and ``run-artifact``: what is built, and what it holds."""
+"""The verbs ``compile``, ``inspect``, ``bundle`` and ``run-artifact``: what is built, and what it holds."""

@@ -1,7 +1,5 @@
-"""``tileyard lease``: runs any command while holding devices.
-
-Its arguments are parsed by hand: everything after ``--`` is the user's, byte for byte, and the command
-must not cost much more than ``flock`` does.
+"""``tileyard lease``: runs any command while holding devices. Its arguments are parsed by hand: what follows
+``--`` is the user's, and it must not cost much more than ``flock``.
 """
 
 import os
@@ -105,7 +103,7 @@ class Wanted:
 
 
 class Teller:
-    """Keeps the status file up to date, and says on stderr what is waited for: once, at a terminal at each change."""
+    """Updates the status file; says on stderr what is waited for: once, on a terminal each change."""
 
     def __init__(self, path: str, *, is_waiting_told: bool) -> None:
         self._path = Path(path) if path else None

@@ -50,13 +50,15 @@ def passes(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
 
-    The pipeline is the one for --target, such as cuda:sm_80, unless --pipeline names another one: sm_80, sm_90a, none, tilelang, whose
-    plan for the target is one step, or a FILE.toml.
+    The pipeline is the one for --target, such as cuda:sm_80, unless --pipeline names another one: sm_80,
+    sm_90a, none, tilelang, whose plan for the target is one step, or a FILE.toml.
 
-    With --verify each Program runs in an interpreter on the given arguments, preferably small ones: its results have to be those of
-    the kernel as it is written, bit for bit, and its synchronization has to be right. The pass that breaks something is named.
+    With --verify each Program runs in an interpreter on the given arguments, preferably small ones: its
+    results have to be those of the kernel as it is written, bit for bit, and its synchronization has to be
+    right. The pass that breaks something is named.
 
-    Exit status: 0 shown, and nothing is broken; 1 a pass broke something; 2 bad usage, or a kernel that has no Program.
+    Exit status: 0 shown, and nothing is broken; 1 a pass broke something; 2 bad usage, or a kernel that has
+    no Program.
     """
     from tileyard.verbs.passes.view import Wanted, open_pipeline, show_passes
     from tileyard.verbs.tune.result.records import TuneRequest

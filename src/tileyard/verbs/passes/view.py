@@ -25,7 +25,7 @@ DEFAULT_ARCHITECTURE = "sm_80"
 
 
 class ChosenPipeline(Record):
-    """A pipeline by its name, or by that of a file with its content; the names of its steps, and its architecture."""
+    """A pipeline by its name, or a file's name with its content; the steps' names; its architecture."""
 
     name: str
     steps: tuple[str, ...]
@@ -34,9 +34,8 @@ class ChosenPipeline(Record):
 
 
 class Wanted(Record):
-    """The pipeline, whether it is checked, and what is shown of it: all steps, or the one ``after`` a pass; whole Programs or changes; times.
-
-    ``python_limit_s`` is that of ``--python-limit``, 0 for none.
+    """The pipeline, whether it is checked, and what is shown: all steps or the one ``after`` a pass; Programs
+    or changes; times. ``python_limit_s`` is that of ``--python-limit``, 0 for none.
     """
 
     chosen: ChosenPipeline
@@ -74,7 +73,7 @@ def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
 
 
 def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> int:
-    """Run the passes on the first config of a kernel, and show the results; 1 if one breaks it. Raises UsageError."""
+    """Run the passes on a kernel's first config, show them; 1 if one breaks it. Raises UsageError."""
     chosen = wanted.chosen
     if wanted.after and wanted.after not in chosen.steps:
         raise UsageError(

@@ -1,1 +1,1 @@
-"""The verbs that read and carry what is recorded: ``trials``, ``show``, ``history``, ``cache``, ``config``, ``export``, ``import``."""
+"""The verbs that read and carry records: trials, show, history, cache, config, export, import."""

@@ -22,20 +22,24 @@ def check(
     ] = False,
     **options: Unpack[CheckOptions],
 ) -> int:
-    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each other.
+    """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each
+    other.
 
     Numerical results are compared by tileyard run, tune and test.
 
-    Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are chosen
-    small, so that loops run from zero times to a few times more than their number of stages; --arg and --shape give the first sizes.
+    Blocks run in an interpreter in which each operation takes effect as late as its waits allow. Sizes are
+    chosen small, so that loops run from zero times to a few times more than their number of stages; --arg and
+    --shape give the first sizes.
 
-    With --pipeline tilelang[:ARCH] the kernel is checked as TileLang's passes plan it, by default for sm_90a, and not as written.
+    With --pipeline tilelang[:ARCH] the kernel is checked as TileLang's passes plan it, by default for sm_90a,
+    and not as written.
 
     Without ::NAME all kernels of the file are checked, each with those of the arguments that it has.
 
     A comment # tileyard: allow(KIND) REASON at one of the two lines, or alone above it, suppresses a finding.
 
-    Exit status: 0 nothing was found, 1 mistakes, 2 bad usage, or a kernel that cannot be checked and no mistakes.
+    Exit status: 0 nothing was found, 1 mistakes, 2 bad usage, or a kernel that cannot be checked and no
+    mistakes.
     """
     if json and sarif:
         raise UsageError("--json and --sarif are two documents: choose one")

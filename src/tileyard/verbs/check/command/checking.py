@@ -27,7 +27,6 @@ async def check_file(
     file: Path, kernel: str, given: CheckOptions, settings: Settings
 ) -> SyncReport:
     """Check configs of a kernel of a file, or of all its kernels if none is named, in an author of its own.
-
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
     limit_s = read_python_limit(complete(CheckOptions, given)["python_limit"])
@@ -42,7 +41,7 @@ async def check_file(
 async def check_kernels(
     author: Author, file: str, kernel: str, given: CheckOptions, *, ends_itself: bool = False
 ) -> SyncReport:
-    """Likewise the kernels of an author, which ends a check that takes too long itself where nobody else does."""
+    """Likewise the kernels of an author; if it ``ends_itself`` it ends a check that takes too long."""
     options = complete(CheckOptions, given)
     request = read_check(kernel, options)
     limit_s = read_time_s("--limit", options["limit"])
@@ -81,7 +80,6 @@ async def check_kernels(
 
 
 async def _choose(author: Author, file: str, request: TuneRequest) -> list[TuneRequest]:
-    """The request for each selected kernel, with the given values of its own parameters."""
     if request.kernel:
         return [request]
     described = await author.ask(DescribeKernels(), ASK_LIMIT_S)

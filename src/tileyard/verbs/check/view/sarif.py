@@ -1,4 +1,4 @@
-"""The findings of ``tileyard check`` as SARIF 2.1.0, for code scanning: one run, one rule for each kind of finding."""
+"""The findings of ``tileyard check`` as SARIF 2.1.0 for code scanning: one run, one rule per kind."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ _RULES = list(MEANINGS)
 
 
 def describe_sarif(report: SyncReport, root: Path, version: str) -> dict[str, Any]:
-    """The log of a check by this ``version`` of ours; URIs of files below ``root`` are relative to it.
-
-    Kernels that could not be checked, parts that were not checked, and comments that allow nothing are notifications.
+    """The log of a check by this ``version``; URIs of files below ``root`` are relative to it. Kernels and
+    parts that were not checked, and comments that allow nothing, are notifications.
     """
     results = []
     for one in report.kernels:

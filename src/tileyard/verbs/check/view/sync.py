@@ -21,10 +21,8 @@ class NotChecked(Record):
 
 
 class SyncReport(Record):
-    """The results of a check: ``kernels`` are in the order of the ``file``, each once per config.
-
-    ``sizes`` are the numbers of configs in the spaces of the kernels. With an ``architecture`` the kernels were checked as TileLang's
-    passes plan them for it.
+    """A check of a ``file``: ``kernels`` in its order, once per config; ``sizes`` are those of their spaces.
+    With an ``architecture`` they were checked as TileLang's passes plan them for it.
     """
 
     file: str
@@ -55,9 +53,8 @@ class SyncReport(Record):
 
 
 def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
-    """The lines of a report: findings first, then one line per kernel, then suppressed findings.
-
-    The first ``timelines`` findings are followed by their timelines.
+    """The lines of a report: findings, then a line per kernel, then suppressed findings. The first
+    ``timelines`` findings are followed by their timelines.
     """
     left = timelines
     for one in report.kernels:
@@ -96,7 +93,7 @@ def describe_kernel(checked: SyncChecked, architecture: str = "") -> str:
 
 
 def describe_finding(file: str, finding: Finding) -> str:
-    """A finding in two lines, the first with the place and the kind; ``file`` is used if its place is not known."""
+    """A finding in two lines, the first with place and kind; ``file`` stands in for an unknown place."""
     place = name_place(file, finding.access)
     return f"{place}: {finding.message}{_describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
 

@@ -1,4 +1,4 @@
-"""What happened in a block before a mistake, in 80 columns: a lane per role, and per unit that works for it."""
+"""The steps of a block before a mistake, in 80 columns: a lane per role and per unit that works for it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

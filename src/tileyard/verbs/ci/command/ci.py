@@ -46,7 +46,8 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
     fail: Annotated[bool, typer.Option("--fail", help="Exit with 1 for duplicates.")] = False,
     json: AsJson = False,
 ) -> int:
-    """List work that several jobs do, on identical content or according to their workflows, and the time that dropping it saves.
+    """List work that several jobs do, on identical content or according to their workflows, and the time that
+    dropping it saves.
 
     Without arguments and --jobs-file the workflows of the repository are read.
     --durations also takes the times of steps, as GitHub's API lists jobs.

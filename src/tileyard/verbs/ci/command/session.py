@@ -130,7 +130,7 @@ def _shorten(spots: Sequence[Spot]) -> tuple[Spot, ...]:
 def _split_arguments(
     arguments: Sequence[str], *, has_jobs: bool
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """Workflows, and the selections of jobs; without both, and if no file has jobs, the repository's own workflows."""
+    """Workflows, and the selections of jobs; with neither, and no file of jobs, the repository's own."""
     paths = [
         text
         for text in arguments
@@ -251,7 +251,6 @@ def cut(  # noqa: PLR0913 - options, by keyword only
 
 
 def _only(durations: tuple[Path, ...]) -> Path | None:
-    """The file that all jobs must use for themselves, as the matrix does."""
     if len(durations) > 1 or any(path.is_dir() for path in durations):
         raise UsageError(
             "jobs need one file of times, and --durations names several",

@@ -1,8 +1,6 @@
-"""The tests that the CMakeLists.txt of a tree declare, without running CMake.
-
-Variables, lists, globs, loops, functions and subdirectories are followed, and options that are on or off. Of other
-conditions every branch is, and what they set is not known after them. What only a configured build knows stays as
-written, as ``${NAME}``.
+"""The tests that the CMakeLists.txt of a tree declare, without running CMake. Variables, lists, globs, loops,
+functions, subdirectories and on/off options are followed. Of other conditions every branch is, and what they
+set is unknown afterwards: it stays as written, as ``${NAME}``.
 """
 
 import os
@@ -49,7 +47,7 @@ class CmakeTest(Record):
 
 @lru_cache(maxsize=64)
 def list_cmake_tests(tree: str, options: tuple[tuple[str, str], ...] = ()) -> tuple[CmakeTest, ...]:
-    """The tests that ctest may run in a build of a tree with these options, in the order in which they are declared."""
+    """The tests that ctest may run in a build of a tree with these options, in declared order."""
     known = {**dict(options), **_WORDS, "CMAKE_SOURCE_DIR": tree, "PROJECT_SOURCE_DIR": tree}
     walk = _Walk(tree)
     walk.enter(tree, known)

@@ -41,11 +41,9 @@ _PARTS = re.compile(r"(?::(?P<policy>[^@?]*))?(?:@(?P<on>[^?]*))?(?:\?(?P<select
 
 
 class Wanted(Record):
-    """The part of a suite that a job runs.
-
-    ``on`` is what it runs on, if that matters: the target of kernels, the class of devices of programs.
-    ``toolchain`` is any text: a different text means a different toolchain. ``select`` contains texts
-    as for ``tileyard test --select``.
+    """The part of a suite that a job runs. ``on`` is the target of kernels or the class of devices of
+    programs, if it matters. ``toolchain`` is any text: another text is another toolchain. ``select`` is as
+    for ``tileyard test --select``.
     """
 
     suite: str
@@ -60,18 +58,14 @@ class Wanted(Record):
         return self.on or DEFAULT_TARGET
 
     def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
-        """For each target the class of devices whose times count; empty for all.
-
-        If nothing ever ran on the named class, times of other devices are used.
-        """
+        """For each target the class of devices whose times count, empty for all, as if none are known."""
         is_known = any(class_of(time.device) == self.on for time in times)
         return {self.kernels: "", COMMAND: self.on if is_known else ""}
 
 
 class Check(Record):
-    """One thing that a job runs. ``is_guess`` says that it never ran, so ``seconds`` is a guess.
-
-    Unless the job ``can_keep`` it for others, one of these has to.
+    """One thing that a job runs. ``is_guess``: it never ran, so ``seconds`` is a guess. Unless the job
+    ``can_keep`` it for others, one of these has to.
     """
 
     identity: Digest
@@ -82,10 +76,7 @@ class Check(Record):
 
 
 class CiJob(Record):
-    """A job with all its checks. One that ``is_independent`` is not changed.
-
-    ``setup_s`` is its additional time, which is saved if nothing of the job is left.
-    """
+    """A job with all its checks. ``setup_s`` is saved if nothing of it is left; some are not changed."""
 
     name: str
     checks: tuple[Check, ...] = ()
@@ -116,10 +107,8 @@ class JobsTable(Strict):
 
 
 class DraftJob(Record):
-    """A job as requested. ``where`` is the beginning of messages about it.
-
-    ``command`` is what it runs besides cases, with absolute inputs, and ``seconds`` the time of that, 0
-    if not stated. ``on`` is what it runs on. ``does`` is a label: jobs with the same label do the same.
+    """A job as requested; ``where`` begins messages about it. ``command`` is what it runs besides cases, with
+    absolute inputs, for ``seconds`` (0 if unstated). Jobs whose label ``does`` is the same do the same.
     """
 
     name: str
@@ -134,10 +123,7 @@ class DraftJob(Record):
 
 
 def parse_selection(text: str) -> Wanted:
-    """``SUITE[:POLICY][@ON][?TEXT,TEXT...]``. Raises UsageError if it is invalid.
-
-    The longest part of the text that is a file or folder is the suite, whatever characters are in its name.
-    """
+    """``SUITE[:POLICY][@ON][?TEXT,TEXT...]``, SUITE the longest existing path. Raises UsageError."""
     ends = [found.start() for found in re.finditer("[:@?]", text)]
     prefixes = [text[:end] for end in (len(text), *reversed(ends))]
     suite = next((one for one in prefixes if one and Path(one).exists()), prefixes[-1])

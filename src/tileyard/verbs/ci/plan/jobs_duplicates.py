@@ -13,8 +13,8 @@ EXACT = 12
 
 
 class Duplicate(Record):
-    """A check that several jobs run. ``keeper`` continues to run it, and ``saves_s`` is the time saved
-    by dropping it elsewhere. ``independent`` are jobs that run it as well and are not changed.
+    """A check that several jobs run. ``keeper`` continues to, the others dropping it ``saves_s``.
+    ``independent`` jobs run it as well and are not changed.
     """
 
     identity: Digest
@@ -27,10 +27,8 @@ class Duplicate(Record):
 
 
 class Spot(Record):
-    """Where something is done: the job, ``file:line``, the command, and its conditions.
-
-    Only a job that ``can_keep`` it can do so for the others: it always runs when these do. At the events ``still`` it is no
-    duplicate.
+    """Where something is done: job, ``file:line``, command, and conditions. Only a job that ``can_keep`` it,
+    as it always runs when the others do, can do it for them. At the events ``still`` it is no duplicate.
     """
 
     job: str
@@ -44,11 +42,10 @@ class Spot(Record):
 
 
 class Finding(Record):
-    """Something that several jobs of workflows do, or tests that are in two trees.
-
-    ``kind`` is ``build``, ``tests``, ``command``, ``label`` or ``copies``. ``differences`` are what
-    differs between these places, in their order. Jobs that never run ``together`` save nothing.
-    ``tests`` are those in common; ``differing`` of these have other files. ``because`` is why no job can keep it for the others.
+    """Something that several jobs do (``build``, ``tests``, ``command``, ``label``), or tests in two trees
+    (``copies``). ``differences`` are those between the places. Jobs that never run ``together`` save nothing.
+    Of the common ``tests`` ``differing`` have other files. ``because``: why no job can keep it for the
+    others.
     """
 
     kind: str
@@ -80,11 +77,9 @@ class JobShare(Record):
 
 
 class Duplicates(Record):
-    """All jobs in the order in which they were named, and all duplicates.
-
-    ``guessed`` of the duplicates never ran, so their savings are a guess. ``also_independent`` are
-    checks that an independent job and one other job run: they are not reported. ``findings`` describe
-    duplicates in workflows, and other findings there; ``unseen`` are commands whose tests cannot be seen.
+    """All jobs as named, and all duplicates, of which ``guessed`` never ran, so their savings are a guess.
+    ``also_independent`` checks are run by an independent and one other job, and not reported. ``findings``
+    are those in workflows; ``unseen`` are commands whose tests cannot be seen.
     """
 
     jobs: tuple[JobShare, ...]
@@ -98,10 +93,8 @@ class Duplicates(Record):
 
 
 def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
-    """Work that jobs do on identical content, and the cheapest way to keep each check once.
-
-    The cheapest way leaves the least work, set-up included; of equal ways, the one with the fewest
-    jobs, then the one that keeps what was named first. Independent jobs are not included.
+    """Work that jobs do on identical content, and the cheapest way to keep each check once: the least work,
+    set-up included, then the fewest jobs, then what was named first. Independent jobs are not included.
     """
     own = [_merge(job.checks) for job in jobs]
     owners: dict[Digest, list[int]] = {}
@@ -146,7 +139,7 @@ def find_duplicates(jobs: Sequence[CiJob]) -> Duplicates:
 
 
 def _merge(checks: Sequence[Check]) -> dict[Digest, Check]:
-    """The checks by identity; a check that a job itself runs twice is one check with twice the time."""
+    """The checks by identity; one that a job runs twice has twice the time."""
     merged: dict[Digest, Check] = {}
     for check in checks:
         before = merged.get(check.identity)
@@ -194,7 +187,6 @@ def _choose_keepers(
     owners: Mapping[Digest, Sequence[int]],
     shared: Mapping[Digest, Sequence[int]],
 ) -> dict[Digest, int]:
-    """For each check that several jobs run, the job that keeps it."""
     orders = {
         identity: tuple(
             sorted(
@@ -222,7 +214,6 @@ def _choose_keepers(
 def _choose_open(
     groups: _Groups, needed: set[int], setups_s: Mapping[int, float]
 ) -> tuple[int, ...]:
-    """The jobs to keep, out of those without checks of their own."""
     if len(setups_s) <= EXACT:
         sizes = range(len(setups_s) + 1)
         sets = chain.from_iterable(combinations(setups_s, size) for size in sizes)

@@ -34,11 +34,9 @@ MOST_JOBS = 256
 
 
 class MatrixRequest(Record):
-    """A request for a matrix. Either ``jobs`` is not 0, or ``max_s``: the limit of a job's time.
-
-    Each job runs cases on ``slots``, and before that takes ``setup_s``. ``durations`` is the path of
-    the times with which the jobs cut the shards; without it the number of cases cuts them, since the
-    suite is all that the jobs are sure to share.
+    """Either ``jobs`` is not 0, or ``max_s``, the limit of a job's time. Each job runs cases on ``slots``
+    after ``setup_s``. ``durations`` is the path of the times with which jobs cut the shards; without it the
+    number of cases cuts them, as jobs share only the suite for sure.
     """
 
     wish: Wish
@@ -52,10 +50,7 @@ class MatrixRequest(Record):
 
 
 class MatrixJob(Record):
-    """A job of the matrix. ``arguments`` are those of ``tileyard test SUITE``, quoted for a shell.
-
-    ``expected_s`` is its wall time, set-up included.
-    """
+    """A job: its arguments of ``tileyard test SUITE``, quoted for a shell, and wall time with set-up."""
 
     shard: str
     cases: int
@@ -65,9 +60,7 @@ class MatrixJob(Record):
 
 
 class CommandJob(Record):
-    """A job that runs a command. ``because`` is the changed file for which it has to run; empty if
-    nothing that it depends on has changed, or if no change was given.
-    """
+    """A job that runs a command. ``because`` is the changed file that requires it, empty if none does."""
 
     job: str
     command: str
@@ -76,10 +69,9 @@ class CommandJob(Record):
 
 
 class Matrix(Record):
-    """The jobs that have something to run, of the ``suite`` at a path from the top of its checkout. ``left_out`` counts the cases that no changed file touches.
-
-    ``total_s`` is the time of all cases, one after another. ``filters`` are for each family the files
-    on which it depends. ``commands`` are what other jobs run besides, None if not requested.
+    """The jobs with something to run, of the ``suite`` at a path from the top of its checkout. ``left_out``
+    counts the cases that no change touches; ``total_s`` is the serial time of all. ``filters`` are per family
+    the files on which it depends. ``commands`` are the jobs that run one, None if not requested.
     """
 
     suite: str
@@ -113,10 +105,7 @@ class Matrix(Record):
 def decide_commands(
     drafts: Iterable[DraftJob], change: Change | None, file: Path
 ) -> tuple[CommandJob, ...]:
-    """The jobs of a file that run a command, and whether a change requires it.
-
-    A change of the file itself requires all.
-    """
+    """The jobs of a file that run a command, and whether a change, also of the file, requires it."""
     found = []
     for draft in drafts:
         if draft.command is not None:
@@ -133,10 +122,9 @@ def decide_commands(
 
 
 def make_matrix(suite: Suite, request: MatrixRequest, expected: Mapping[str, Expected]) -> Matrix:
-    """The matrix for a policy's selection of a suite, or for the part of it that a change touches.
-
-    Shards are those of ``tileyard test --shard``; empty ones are left out. Raises UsageError if the
-    policy selects nothing; a change that touches nothing gives no jobs.
+    """The matrix for a policy's selection of a suite, or for the part that a change touches, maybe nothing.
+    Shards are those of ``tileyard test --shard``, without empty ones. Raises UsageError if the policy selects
+    nothing.
     """
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     shared = expected

@@ -28,9 +28,8 @@ _MAYBE = re.compile(r"(if|elif|case|for|while)_\w+|case_item|else_clause")
 
 @dataclass
 class ShellCommand:
-    """One simple command. ``env`` are the variables set for it alone; ``line`` counts from 0.
-
-    ``conditions`` are the parts of the script by which it may not run, or its failure may not count.
+    """One simple command. ``env`` is set for it alone; ``line`` counts from 0. ``conditions`` are the parts
+    of the script by which it may not run, or its failure may not count.
     """
 
     argv: list[str]
@@ -42,7 +41,7 @@ class ShellCommand:
 
 @dataclass
 class ShellScript:
-    """The effects of a script: its commands, and its output for later steps in GITHUB_ENV and GITHUB_OUTPUT."""
+    """The effects of a script: commands, and output for later steps in GITHUB_ENV and GITHUB_OUTPUT."""
 
     commands: list[ShellCommand] = field(default_factory=list)
     exports: dict[str, str] = field(default_factory=dict)
@@ -138,7 +137,7 @@ class _Walk:
             self.walk(child, state)
 
     def _branch(self, node: Node, state: _State) -> None:
-        """A body that may run or not: variables that it sets become unknown; a list that it extends is extended."""
+        """A body that may run or not: variables that it sets become unknown; extended lists stay extended."""
         inner = state.copy()
         for name in [_text(node.named_children[0])] if node.type == "for_statement" else ():
             inner.variables.pop(name, None)
@@ -211,7 +210,6 @@ class _Walk:
             self.script.commands.append(found)
 
     def _words(self, node: Node, state: _State) -> list[str]:
-        """The expansion of a word: one word, or those of a list."""
         match node.type:
             case "array":
                 return [word for child in node.named_children for word in self._words(child, state)]

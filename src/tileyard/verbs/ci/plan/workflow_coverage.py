@@ -1,4 +1,4 @@
-"""Whether one job can do something for another: at which events both run, and what the builds are good for."""
+"""Whether a job can do something for another: at which events both run, and what their builds serve."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -29,7 +29,7 @@ def find_together(one: Work, other: Work, jobs: Jobs) -> frozenset[str]:
 
 
 def serves(one: Work, other: Work, jobs: Jobs) -> bool:
-    """Whether the other can be left out at the events of both: this one runs whenever it does, and is of use to its users."""
+    """Whether the other can be left out: this one runs at all its events, and is of use to its users."""
     if one.kind == "build" and _name_options(one.details, other.details):
         return False
     if _checks_build(one) and name_other_builds(one, other):

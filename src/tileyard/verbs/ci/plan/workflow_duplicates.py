@@ -65,7 +65,7 @@ def list_unseen(work: Sequence[Work], found: Iterable[Finding]) -> tuple[Spot, .
 def make_jobs(
     jobs: Sequence[WorkflowJob], work: Sequence[Work], found: Sequence[Finding]
 ) -> list[CiJob]:
-    """The jobs with all their work as checks: work repeated by jobs that run together is one check of theirs."""
+    """The jobs with their work as checks; what jobs that run together repeat is one check of theirs."""
     checks: dict[str, list[Check]] = {job.name: [] for job in jobs}
     rest = {(one.job, one.where, one.command): one.seconds for one in work}
     held = {(spot.job, spot.where) for one in found if one.because for spot in one.spots}
@@ -108,10 +108,7 @@ def _is_same(one: Work, other: Work) -> bool:
 
 
 def _agree(one: Work, other: Work) -> bool:
-    """Whether machines, language versions and relevant variables are the same for both.
-
-    A job that sets up no version of a language takes the installed one.
-    """
+    """Whether machines, relevant variables and language versions agree (unset means the installed one)."""
     if one.kind == "label" or one.platform != other.platform:
         return one.kind == "label"
     return one.kind == "build" or (
@@ -126,7 +123,7 @@ def _agree(one: Work, other: Work) -> bool:
 
 
 def _split(group: list[Work], jobs: Jobs) -> Iterator[list[Work]]:
-    """Divides a group into work that runs together and work that never does, without intentional repetitions by a matrix."""
+    """Divide a group into work that runs together, without a matrix's wanted repetitions, and the rest."""
     if len({jobs[one.job].leg_of or one.job for one in group}) < 2:
         return
     parts: list[list[Work]] = []
@@ -203,7 +200,6 @@ def _describe(
 
 
 def _find_overlaps(tests: Sequence[Work], jobs: Jobs) -> Iterator[Finding]:
-    """Pairs of different commands, of two jobs, that have tests in common."""
     for one, other in combinations(tests, 2):
         mine, yours = one.tests, other.tests
         leg = jobs[one.job].leg_of
@@ -223,7 +219,7 @@ def _find_overlaps(tests: Sequence[Work], jobs: Jobs) -> Iterator[Finding]:
 
 
 def _share(mine: Tests, yours: Tests, common: Sequence[str]) -> float:
-    """The share of a command's time that the tests in common take; 0 if the other one runs only some of these."""
+    """The share of a command's time that the common tests take; 0 if the other runs only some of these."""
     if yours.select and not mine.select:
         return 0.0
     return max(1, len(common)) / len(mine.ids)

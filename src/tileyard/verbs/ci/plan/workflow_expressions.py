@@ -1,4 +1,4 @@
-"""Evaluates ``${{ ... }}`` of workflows as far as it is known before anything runs. Unknown parts stay as text."""
+"""Evaluates ``${{ ... }}`` of workflows as far as it is known before a run; unknown parts stay as text."""
 
 import ast
 import re
@@ -70,7 +70,7 @@ def can_both_hold(
 
 
 def is_implied(condition: str, others: Iterable[str], event: str, *, is_same_run: bool) -> bool:
-    """Whether a condition holds at an event whenever these others do: always, or as one of them that means the same there."""
+    """Whether a condition holds at an event if the others do: always, or by one of equal meaning there."""
     if holds(condition, {"github.event_name": event}):
         return True
     shared = ("github.", "vars.", *(("needs.", "inputs.") if is_same_run else ()))

@@ -1,4 +1,4 @@
-"""Finds workflows in files and folders, each with a unique name, and what their jobs do, with measured times."""
+"""Finds workflows, each with a unique name, and what their jobs do, with measured times."""
 
 import os
 from collections import Counter
@@ -81,7 +81,7 @@ def list_workflows(path: Path) -> list[Path]:
 
 
 def read_step_times(path: Path) -> StepTimes | None:
-    """Seconds of each step, as ``gh api .../actions/runs/ID/jobs`` prints them; None if the file is something else."""
+    """Seconds of each step, as ``gh api .../actions/runs/ID/jobs`` prints them; None for other files."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -114,13 +114,12 @@ def _name_workflows(files: Collection[Path]) -> dict[Path, str]:
 
 
 def _find_top(folder: Path) -> Path:
-    """The top of the checkout that the workflows of a folder belong to."""
     places = (one.parent for one in (folder, *folder.parents) if one.name == ".github")
     return next(places, None) or find_root([folder])
 
 
 def _settle_times(work: Sequence[Work], imported: Sequence[ImportedTime]) -> list[Work]:
-    """The work with times in place of guesses: times of cases, as from JUnit files, or the mean of equal work."""
+    """The work with times for guesses: those of cases, as from JUnit files, or the mean of equal work."""
     known: dict[tuple[str, str], list[float]] = {}
     for one in work:
         if not one.is_guess:

@@ -1,4 +1,4 @@
-"""Values in the tables of a workflow, filled in as far as they are known, and what decides whether a job runs."""
+"""Values in the tables of a workflow, filled in as far as they are known, and whether a job runs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ def list_filters(raw: object) -> tuple[str, ...]:
 def list_needed_conditions(
     raw: object, jobs: Mapping[str, object], known: Mapping[str, str], seen: tuple[str, ...]
 ) -> Iterator[str]:
-    """The conditions of the jobs that a job needs: where one of these is skipped, it is too, unless it says otherwise."""
+    """The conditions of the jobs that a job needs: it is skipped with them unless it says otherwise."""
     names = get_value(raw, "needs")
     if re.search(r"\b(always|cancelled|failure)\s*\(", read_text(raw, "if", {})):
         return

@@ -31,9 +31,8 @@ _PATTERNS = ("test_*.py", "*_test.py")
 
 
 class Tests(Record):
-    """The tests of a command. Commands of another ``variant`` run something else; ``select`` narrows it in their own words.
-
-    Unless it ``is_seen`` the command runs more than its ids, or they are only a name for what it runs.
+    """The tests of a command. Another ``variant`` runs something else; ``select`` narrows it in its own
+    words. Unless it ``is_seen`` it runs more than its ids, or these only name what it runs.
     """
 
     ids: tuple[str, ...]
@@ -107,9 +106,8 @@ def read_ctest(
     flags: Mapping[str, str],
     find: Callable[[list[str], str], Tests | None],
 ) -> Tests:
-    """The tests of ``ctest`` on a tree's build with these flags; ``find`` gives those that the command of one of them runs.
-
-    A test that is none of a known tool's is called by its script, or else by its name.
+    """The tests of ``ctest`` on a tree's build with these flags; ``find`` gives those that a test's command
+    runs. A test of no known tool is called by its script, or else by its name.
     """
     options = dict(pairwise(words))
 

@@ -74,11 +74,10 @@ NO_TESTS = Tests(ids=())
 
 
 class Work(Record):
-    """One thing that a step does. ``subject`` is its object: the same text is the same tree, or command.
-
-    ``details`` are shown if they differ; ``env`` are all variables, ``own`` of these are set for it alone. ``named``
-    are the files whose text decides which variables matter, ``versions`` the languages that were set up, ``built`` the
-    trees that the job has built before, and how. Unless it ``is_seen`` it may run tests that nothing here tells of.
+    """What a step does to a ``subject``: the same text is the same tree or command. ``details`` are shown if
+    they differ; ``own`` of ``env`` are set for it alone. Files ``named`` decide which variables matter;
+    ``versions`` are of languages; ``built`` are earlier trees of the job, and how. Unless it ``is_seen`` it
+    may run unknown tests.
     """
 
     kind: Kind
@@ -418,13 +417,11 @@ def _name(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _folder(name: str, words: Sequence[str]) -> str:
-    """The folder that a build program works in."""
     joined = next((word[2:] for word in words if re.match("-C.", word)), ".")
     return dict(pairwise(words)).get("--build" if name == "cmake" else "-C", joined)
 
 
 def _targets(name: str, words: Sequence[str]) -> list[str]:
-    """The targets among the arguments of a build program."""
     if name == "cmake":
         rest = words[words.index("--target") + 1 :] if {"--target", "--build"} <= {*words} else []
         return shlex.split(shlex.join(rest).partition(" -")[0])

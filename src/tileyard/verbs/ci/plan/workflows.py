@@ -51,9 +51,9 @@ _STEP = _keys(
 
 
 class WorkflowStep(Record):
-    """A step. ``run`` is a script for a shell, ``does`` its label, ``seconds`` its time according to a comment, and ``run_line`` the
-    first line of its script. One that ``is_setup`` belongs to an action whose name shows that it prepares a runner; the
-    script of one that ``is_foreign`` is for something else than a shell.
+    """A step. ``run`` is a script for a shell whose first line is ``run_line``, ``does`` its label,
+    ``seconds`` its time by a comment. One that ``is_setup`` is of an action that by its name prepares a
+    runner; the script of one that ``is_foreign`` is not for a shell.
     """
 
     where: str
@@ -73,10 +73,9 @@ class WorkflowStep(Record):
 
 
 class WorkflowJob(Record):
-    """A job, one of a matrix. ``title`` is GitHub's name for it; ``events`` start it; ``leg_of`` is its matrix.
-
-    ``workflow`` identifies the workflow that is started, ``workflow_name`` is GitHub's name for that. ``filters`` are for
-    each event what else decides whether it starts the job: the types, paths and branches, or the days of a schedule.
+    """A job, one of the matrix ``leg_of``; ``title`` is GitHub's name for it. ``workflow`` identifies the
+    workflow, ``workflow_name`` is GitHub's name for that. ``filters`` are per event of ``events`` what else
+    decides whether it starts: types, paths and branches, or the days of a schedule.
     """
 
     name: str
@@ -94,7 +93,7 @@ class WorkflowJob(Record):
 
 
 class _Scope(Record):
-    """The workflow, job or action that is read: names and conditions so far, known values, and the files on the way."""
+    """What is being read: names and conditions so far, known values, and the files on the way."""
 
     root: str
     known: dict[str, str]
@@ -244,7 +243,7 @@ def _read_steps(rows: object, place: Place, scope: _Scope) -> Iterator[WorkflowS
 
 
 def _read_action(step: WorkflowStep, scope: _Scope) -> Iterator[WorkflowStep]:
-    """The steps of a local composite action. One of another kind, or that an earlier step fetches, is one step."""
+    """The steps of a local composite action; of another kind, or fetched by an earlier step, one step."""
     paths = (Path(scope.root, step.uses, name) for name in ("action.yml", "action.yaml"))
     path = next((path for path in paths if path.is_file()), None)
     document = None if path is None else YamlFile(path)

@@ -95,7 +95,6 @@ def _find_record(named: str, objects: ObjectStore) -> RunRecord:
 
 
 def _describe(record: RunRecord, line: CaseResult) -> str:
-    """One line on the result of a recorded run."""
     case = record.case
     name = case.work.kernel if isinstance(case.work, KernelWork) else case.testcase
     what = " ".join(filter(None, (name, format_config(case.config))))

@@ -79,8 +79,8 @@ def bundle(  # noqa: PLR0913 - each option of the command is a parameter
     drivers; text files that contain its path get the new one. Equal content gives equal
     bytes. LD_LIBRARY_PATH counts as it does for the toolchain itself.
 
-    Exit status: 0 done, or the bundle can be used here, 1 a case could not be built (if none could, there is no bundle), 2 bad usage, or the bundle can not be
-    used, 130 interrupted; then nothing is written.
+    Exit status: 0 done, or the bundle can be used here, 1 a case could not be built (if none could, there is
+    no bundle), 2 bad usage, or the bundle can not be used, 130 interrupted; then nothing is written.
     """
     of_suite = {
         "--policy": policy != "full",

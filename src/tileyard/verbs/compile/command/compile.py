@@ -24,11 +24,12 @@ def compile_configs(
     """Build configs of a kernel for a target, on this machine's CPUs alone: no device is needed.
 
     What is built is kept, and is not built again; tileyard inspect shows it, and --emit prints the code
-    generated for the first config. --pipeline is for GPU loops: tilelang, tileyard, or one that `tileyard passes` lists. With -o it is packed with
-    inputs and reference results: tileyard test --from FILE checks it where the device is, with no
-    source and no compiler.
+    generated for the first config. --pipeline is for GPU loops: tilelang, tileyard, or one that `tileyard
+    passes` lists. With -o it is packed with inputs and reference results: tileyard test --from FILE checks it
+    where the device is, with no source and no compiler.
 
-    Exit status: 0 all that fit the device were built, 1 some were not or none fits, 2 bad usage, 130 interrupted.
+    Exit status: 0 all that fit the device were built, 1 some were not or none fits, 2 bad usage, 130
+    interrupted.
     """
     from tileyard.verbs.compile.command import session
 

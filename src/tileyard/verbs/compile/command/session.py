@@ -17,9 +17,8 @@ from tileyard.verbs.tune.view.progress import StudyLayout
 def compile_configs(
     start: StartCompile, *, emit: EmittedText | None, with_report: bool, as_json: bool
 ) -> int:
-    """Carry out the build, show the results, and return the exit status.
-
-    ``emit`` is for the first config that was built. Raises UsageError if it has no such text.
+    """Carry out the build, show the results, and return the exit status. ``emit`` is for the first config
+    that was built; raises UsageError if it has no such text.
     """
     settings = load_settings()
     if start.target.partition(":")[0] in BUILT_IN:

@@ -6,11 +6,9 @@ from tileyard.verbs.tune.result.records import CompileResult, TuneRequest
 
 
 class StartCompile(KernelVerb[CompileResult], kw_only=True):
-    """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
-
-    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle
-    there, with inputs and reference results, for ``commit`` if that is given. ``pass_options`` replace
-    a kernel's own of the same names; ``pipeline`` is that of a Side.
+    """Build the configs of a kernel that a tuning run of ``request`` would try, and run none. Without
+    ``all_configs`` only the first. With ``pack_to`` they are packed there, with inputs and reference results,
+    for ``commit`` if given. ``pass_options`` replace a kernel's own; ``pipeline`` is that of a Side.
     """
 
     opener = "tileyard.verbs.compile.plan.opening:open_compile"

@@ -88,7 +88,7 @@ def _pack(  # noqa: PLR0913 - everything that a bundle is made of
     result: CompileResult,
     bench: Bench,
 ) -> CompileResult:
-    """Pack what was built and can be launched as a suite of one testcase; the result says why there is no bundle, or no check."""
+    """Pack what can be launched as one testcase; the result says why there is no bundle, or no check."""
     large = {one.case for one in result.configs if is_too_large(one)}
     entries = {case: entry for case, entry in shelf.items() if case not in large}
     if result.reason != "done" or not entries:

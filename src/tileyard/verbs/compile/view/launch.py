@@ -33,7 +33,7 @@ _FILLS = ("NONE", "NAN_REQUEST_ZERO_FMA")
 
 
 def describe_launch(record: LaunchRecord, resources: Sequence[Resources] = ()) -> Iterator[str]:
-    """Lines that say what is launched with what, in order; static shared memory is that of the functions' ``resources``."""
+    """Lines on what is launched with what, in order; ``resources`` give static shared memory."""
     static = {one.symbol: one.shared_bytes for one in resources}
     signature = record.signature
     yield print_program(signature).splitlines()[0].rstrip(":")

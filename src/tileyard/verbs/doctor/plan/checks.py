@@ -1,7 +1,4 @@
-"""Checks of the host itself, and the list of all checks in the order in which they are shown.
-
-A new check is a line of ``CHECKS``.
-"""
+"""Checks of the host itself, and ``CHECKS``: all checks in the order in which they are shown."""
 
 import grp
 import importlib.metadata
@@ -111,7 +108,7 @@ def _pinned_version(package: str) -> str:
 
 
 def check_home(settings: Settings) -> Iterator[Finding]:
-    """Check that the data directory is writable and on a disk of this host, and that its store can be opened."""
+    """Check that the data directory is writable, on a disk of this host, and that its store can be opened."""
     home = settings.home
     settings.require_trusted(home)
     require_local(home)

@@ -1,4 +1,4 @@
-"""Checks devices: declared, found, in quarantine, probed; leftovers of killed holders; queues of other hosts."""
+"""Checks devices, declared or found: quarantines, probes, what killed holders left, queues of other hosts."""
 
 import os
 from collections.abc import Iterator, Mapping

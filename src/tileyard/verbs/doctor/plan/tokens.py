@@ -1,7 +1,6 @@
-"""Checks that two sides, such as a host and a container, see the same locks: one writes, the other reads.
-
-The token that is passed between them states what the writer saw of itself: the kernel that runs it (its boot
-id), the directory (inode and device), and its user. So the reader can report the difference.
+"""Checks that two sides, as a host and a container, see the same locks: one writes a token, the other reads
+it. The token states the writer's kernel (boot id), directory (inode and device) and user, so that the reader
+can report the difference.
 """
 
 import os
@@ -55,9 +54,8 @@ def parse_token(text: str) -> Token:
 
 
 def write_token(settings: Settings) -> Token:
-    """Leave a file in the lock directory for the other side to find.
-
-    Earlier ones of this user are removed. Raises UsageError if the directory cannot be used.
+    """Leave a file in the lock directory for the other side, in place of this user's earlier ones. Raises
+    UsageError if the directory cannot be used.
     """
     prepare_directory(settings.lock_dir)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -124,7 +122,6 @@ def read_boot_id() -> str:
 
 
 def _explain(folder: Path, token: Token) -> str:
-    """Advice if the token is missing."""
     if folder.exists() and folder.stat().st_ino == token.inode:
         return "it is the same directory; write a new token and read that one"
     return f"mount the other side's lock directory at {folder}, or set TILEYARD_LOCK_DIR to it"

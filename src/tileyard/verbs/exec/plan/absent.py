@@ -13,9 +13,8 @@ from tileyard.ir.walk import number_statements, own_effects, walk_expr
 
 
 class StandIns:
-    """Tensors in place of None, for a kernel with this Program, which is called with ``given``.
-
-    ``lines`` are those of its statements; ``make`` makes a tensor of a shape and a scalar type.
+    """Tensors in place of None, for a kernel with this Program and the arguments ``given``. ``lines`` are
+    those of its statements; ``make`` makes a tensor of a shape and a scalar type.
     """
 
     def __init__(
@@ -36,10 +35,8 @@ class StandIns:
                 self._used.setdefault(name, lines.get(number))
 
     def fill(self, args: Sequence[object]) -> list[object]:
-        """``args`` with a tensor of the right shape for each None.
-
-        A dimension that only such tensors have is 0, as in TileLang. Raises BindError for a tensor that
-        the kernel uses.
+        """``args`` with a tensor of the right shape for each None; a dimension that only these have is 0, as
+        in TileLang. Raises BindError for a None that the kernel uses.
         """
         pairs = list(zip(self._given, args, strict=True))
         absent = [self._is_absent(param, value) for param, value in pairs]
@@ -74,7 +71,6 @@ class StandIns:
 
 
 def _dims_of(program: Program, params: Sequence[Param]) -> tuple[Var, ...]:
-    """The dimensions in the shapes of these ``params``."""
     extents = (e for param in params if isinstance(param, Tensor) for e in param.buffer.shape)
     names = {part.name for extent in extents for part in walk_expr(extent) if isinstance(part, Var)}
     return tuple(var for var in program.dims if var.name in names)

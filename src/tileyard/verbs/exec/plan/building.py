@@ -37,11 +37,9 @@ PRINTING = re.compile(r"\bTY_PRINT\(report, \d")
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltKernel:
-    """A kernel that can be called: ``run`` takes its tensors and scalars, as described in
-    ``Loaded.as_callable``.
-
-    ``work`` is the same for kernels that do the same on a CPU: those that differ only in threads and stages. ``kept`` is what
-    is to be told of launches.
+    """A kernel that can be called: ``run`` takes tensors and scalars as ``Loaded.as_callable`` describes.
+    ``work`` is the same for kernels that differ only in threads and stages. ``kept`` is to be told of
+    launches.
     """
 
     work: Digest
@@ -53,7 +51,7 @@ class BuiltKernel:
 
 
 class Builder:
-    """Builds for the target ``cpu`` into the store of ``settings``, and has kernels checked first; any thread may call it."""
+    """Builds for ``cpu`` into the store of ``settings``, and has kernels checked; any thread may call."""
 
     def __init__(
         self, settings: Settings, tally: Tally, checker: KernelChecker | None = None
@@ -68,10 +66,8 @@ class Builder:
         self._ready: dict[tuple[BuildKey, bytes], BuiltKernel] = {}
 
     def build(self, func: Any, out_idx: Sequence[int] | None) -> BuiltKernel:  # noqa: ANN401 (TVM's)
-        """Build one elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if given.
-
-        Raises UnsupportedError naming the operation and the user's line; ToolMissingError if there is
-        no C compiler.
+        """Build one elaborated PrimFunc. ``out_idx`` are the positions of its outputs, if given. Raises
+        UnsupportedError naming the operation and the user's line, ToolMissingError without a C compiler.
         """
         name = str(attributes_of(func).get("global_symbol", "kernel"))
         builder = self._know_target()

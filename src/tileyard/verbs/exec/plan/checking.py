@@ -1,4 +1,4 @@
-"""Checks the kernels that a script compiles for races, undefined accesses and wrong synchronization, each Program once."""
+"""Checks kernels of a script for races, undefined accesses and wrong synchronization, each Program once."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -29,9 +29,8 @@ LIMIT_OF_ALL_S = 10.0
 
 @dataclass
 class KeptKernel:
-    """A kernel that is checked later, with the whole numbers that decide something, as its first launch had them.
-
-    ``on_launch`` is called once these are known, before the launch.
+    """A kernel that is checked later, with the deciding whole numbers of its first launch. ``on_launch`` is
+    called once these are known, before the launch.
     """
 
     name: str
@@ -58,12 +57,11 @@ class KeptKernel:
 
 @dataclass
 class KernelChecker:
-    """Checks kernels at their own sizes; any thread may call it.
-
-    Inputs are random; a kernel whose decisions depend on whole numbers is checked with those of its first launch, or not at all.
-    If checks are ``asked`` for, each kernel is checked when it is compiled, or then, ``tell`` gets every result, or why there is none,
-    and ``found`` is set if there were findings. Otherwise they are checked by ``finish``, and ``tell`` gets results with findings,
-    and one line on kernels that were not checked.
+    """Checks kernels at their own sizes on random inputs; any thread may call it. One whose decisions depend
+    on whole numbers is checked with those of its first launch, or not at all. If checks are ``asked`` for,
+    they run at once, ``tell`` gets every result, or why there is none, and ``found`` is set by findings.
+    Otherwise ``finish`` runs them, and ``tell`` gets results with findings, and one line on kernels that were
+    not checked.
     """
 
     objects: ObjectStore
@@ -76,7 +74,7 @@ class KernelChecker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self, name: str, made: MadeKernel) -> KeptKernel | None:
-        """Check a kernel now, unless one with this content was given before; or keep it for later, and return it."""
+        """Check a kernel now unless its content was given before, or keep it for later and return it."""
         lowered = made.lowered
         if lowered is None:
             return None

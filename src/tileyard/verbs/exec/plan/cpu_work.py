@@ -1,4 +1,4 @@
-"""The part of a Program that is work on a CPU: kernels that differ only in the rest are built and timed once."""
+"""The CPU's part of a Program: kernels that differ only in the rest are built and timed once."""
 
 import re
 

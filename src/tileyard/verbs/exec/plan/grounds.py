@@ -19,9 +19,8 @@ MOST_CORES: Final = "TILELANG_AUTO_TUNING_MAX_CPU_COUNT"
 
 
 class StudyOrder(Record):
-    """A study of a tuner: its kernel, its number of configs, and its caller's settings.
-
-    ``timing`` None, ``run_s`` 0 and ``group_size`` 0 leave the choice to the study. ``devices`` is empty for all.
+    """A tuner's study: kernel, number of configs, settings. ``timing`` None, ``run_s`` 0 and ``group_size`` 0
+    leave the choice to the study; no ``devices`` mean all.
     """
 
     kernel: str
@@ -36,7 +35,7 @@ class StudyOrder(Record):
 
 
 class Studied(Record):
-    """The trials of a study, the winner or the leader of a disturbed one first, then by their times; and its time in nanoseconds, 0 for none."""
+    """Trials, the winner (or a disturbed study's leader) first, then by time; the study's ns, or 0."""
 
     trials: tuple[Trial, ...]
     latency_ns: float
@@ -60,13 +59,13 @@ class Ground(Protocol):
         ...
 
     def timing(self, asked: TimingPolicy | None, backend: str) -> TimingPolicy | None:
-        """How to time, if this ``backend`` of TileLang's times launches. Raises ChainError for an unknown one."""
+        """How to time as this ``backend`` of TileLang's. Raises ChainError for an unknown one."""
         ...
 
     def name_devices(
         self, numbers: Sequence[int | str] | None, *, are_several: bool | None
     ) -> tuple[str, ...]:
-        """The devices selected by ``benchmark_devices`` and ``benchmark_multi_gpu``. Raises ChainError for unknown ones."""
+        """Devices by ``benchmark_devices`` and ``benchmark_multi_gpu``. Raises ChainError if unknown."""
         ...
 
     def compile(
@@ -93,7 +92,7 @@ class Wishes(Record):
 
 
 def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
-    """The settings of a study on this number of ``cores``. Raises UsageError naming a variable that is not a number."""
+    """The settings of a study on so many ``cores``. Raises UsageError naming a variable that is no number."""
 
     def number(name: str) -> float:
         text = environ.get(name, "").strip()

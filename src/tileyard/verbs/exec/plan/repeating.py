@@ -1,4 +1,4 @@
-"""Launches a script's kernel again with other content in the outputs that we allocate, to see what depends on that content."""
+"""Launches kernels again with other content in the outputs that we allocate, to see what depends on it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,7 +18,7 @@ USUAL = 1000.0
 
 
 class Repeater:
-    """Launches a kernel twice more, in place: ``run`` takes all its tensors and numbers, those at ``outputs`` are named."""
+    """Launches a kernel twice more, in place: ``run`` takes all arguments; ``outputs`` are named."""
 
     def __init__(self, run: Callable[..., object], outputs: Mapping[int, str]) -> None:
         self._run = run
@@ -27,9 +27,9 @@ class Repeater:
     def find_old_reads(
         self, given: Sequence[object], results: Sequence[Array], took_s: float
     ) -> str:
-        """A line about elements of the results that were read before they were written; empty if none were, or if the launch took too long.
-
-        An element that keeps both contents was not written, which the script may have meant. ``given`` are the other arguments.
+        """A line about result elements that were read before written; empty if none, or if the launch took
+        too long. An element that keeps both contents was not written, which may be meant. ``given`` are the
+        other arguments.
         """
         if took_s > MOST_S or sum(one.nbytes for one in results) > MOST_BYTES:
             return ""

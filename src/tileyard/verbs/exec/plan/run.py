@@ -57,11 +57,9 @@ def run_script(
     is_module: bool = False,
     helpers: Helpers = NONE,
 ) -> int:
-    """Run ``arguments[0]`` with the others as its own, and return its exit status.
-
-    ``tell`` gets the summary once, when the process ends. If a checker among the ``helpers`` found
-    mistakes at once, the status is not 0. Ends by the signal if the script was interrupted; SystemExit passes
-    through.
+    """Run ``arguments[0]`` with the others as its own, and return its exit status, not 0 if a checker of the
+    ``helpers`` found mistakes at once. ``tell`` gets the summary once, when the process ends. An interrupted
+    script ends it by the signal; SystemExit passes through.
     """
     tally = Tally(len(settings.cores))
     checker = helpers.checker
@@ -144,7 +142,7 @@ def place_first(folder: Path) -> None:
 
 
 def show(error: BaseException) -> None:
-    """Pass an exception to ``sys.excepthook``, without frames of ours; one of the compiler's also says what is wrong with the user's line."""
+    """Pass an exception to ``sys.excepthook`` without our frames; a compiler's error explains the line."""
     if said := explain_error(error):
         error.add_note(f"tileyard: {said}")
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The tuner of a script that runs on the CPU: every config is a kernel of this CPU, whatever target it was written for."""
+"""The tuner of a script on the CPU: every config is a kernel of this CPU, whatever its target."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -22,11 +22,9 @@ class Refusal(Record):
 
 
 class Summary(Record, omit_defaults=True):
-    """The work done for a script.
-
-    ``promoted`` counts calls of torch's half-precision operations that were computed in f32, by
-    operation; ``timers`` counts uses of timers, all of which timed a CPU. ``notes`` say what TileLang makes of lines of kernels.
-    ``unsteady`` has a line about each kernel that reads its outputs before it writes them.
+    """The work done for a script. ``promoted`` counts torch's half-precision operations computed in f32;
+    ``timers`` counts uses of timers, all of which timed a CPU. ``notes`` say what TileLang makes of lines of
+    kernels; ``unsteady`` has a line per kernel that reads its outputs before it writes them.
     """
 
     built: int
@@ -82,7 +80,7 @@ class Tally:
             self._promoted[operation] += 1
 
     def begin_repeating(self, work: str) -> bool:
-        """Whether a kernel with this work is still to be launched again with other content in its outputs: once."""
+        """Whether a kernel with this work is to be launched again with other content in its outputs: once."""
         with self._lock:
             is_new = work not in self._repeated
             self._repeated.add(work)

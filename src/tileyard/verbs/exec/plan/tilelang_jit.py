@@ -1,7 +1,5 @@
-"""Redirects TileLang's compilation to the target ``cpu``: its kernels become kernels of ours.
-
-Everything before a PrimFunc and everything around a compiled kernel stays TileLang's: its decorators,
-its modes, its profiler, its tuner. Only its compiler and its disk cache are replaced.
+"""Redirects TileLang's compilation to the target ``cpu``. Only its compiler and disk cache are replaced:
+decorators, modes, profiler and tuner stay TileLang's.
 """
 
 import sys
@@ -28,10 +26,8 @@ COMPILE = "_compile_and_create_adapter"
 
 
 class Adapter:
-    """The callable inside a JITKernel.
-
-    ``params`` describe its parameters as TileLang does; ``result_idx`` are the positions of those that it
-    allocates and returns. ``work`` is the same for kernels that do the same; ``source`` is the generated code.
+    """The callable inside a JITKernel. ``params`` are as in TileLang; it allocates and returns those at
+    ``result_idx``. ``work`` is the same for kernels that do the same; ``source`` is the generated code.
     """
 
     def __init__(
@@ -53,7 +49,7 @@ class Adapter:
         self.func: Callable[..., object] = self.__call__
 
     def __call__(self, *args: object, **_: object) -> object:
-        """Run once: returns the output, or a list of several. Keywords that control TileLang's launch are ignored."""
+        """Run once; returns the output, or a list of several. Keywords for TileLang's launch are ignored."""
         wanted = len(self.params) - len(self.result_idx)
         if len(args) != wanted:
             raise ValueError(f"Kernel expected {wanted} inputs, but {len(args)} are provided.")
@@ -116,9 +112,8 @@ class CpuAdapter(Adapter):
         return self._as_tensors(results)
 
     def _separate(self, args: tuple[object, ...]) -> list[object]:
-        """The arguments, with copies of those that are read where another one is written.
-
-        So a kernel that runs in place reads the earlier values, as it does element by element on a GPU.
+        """The arguments, with copies of those that are read where another is written: a kernel that runs in
+        place reads the earlier values, as on a GPU.
         """
         separate = list(args)
         written = [_extent(args[place]) for place in self._written]
@@ -140,7 +135,6 @@ class CpuAdapter(Adapter):
 
 
 def _make_tensor(shape: tuple[int, ...], dtype: str) -> object:
-    """An uninitialized torch tensor."""
     torch = sys.modules["torch"]
     return torch.empty(shape, dtype=getattr(torch, array_name(dtype)))
 

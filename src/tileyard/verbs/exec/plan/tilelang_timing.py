@@ -18,9 +18,8 @@ _LONGEST_MS = 200.0
 def time_call(
     function: Callable[[], object], budget_ms: float, best: BestSoFar | None = None
 ) -> Sequence[float]:
-    """Times of single calls in nanoseconds, within about this budget; one if a call takes longer.
-
-    Stops as soon as they are clearly worse than ``best``, which is lowered to the measured time.
+    """Times of single calls in ns within about this budget, one if a call takes longer; ends early if they
+    are clearly worse than ``best``, which is lowered to the measured time.
     """
     best = best if best is not None else BestSoFar()
     budget_ns = int(min(budget_ms, _LONGEST_MS) * 1e6)

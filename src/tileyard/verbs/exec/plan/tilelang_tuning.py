@@ -1,7 +1,6 @@
-"""Carries out TileLang's tuner as a study: configs are built, timed and remembered as by ``tileyard tune``.
-
-TileLang decides what is tuned (``frontend/chains.py``), and the result has TileLang's form. If the caller
-itself holds every possible device, configs are raced in this process.
+"""Carries out TileLang's tuner as a study: builds, times and remembers configs as ``tileyard tune`` does.
+``frontend/chains.py`` knows what is tuned. If the caller itself holds every possible device, configs are
+raced in this process.
 """
 
 import statistics
@@ -41,9 +40,8 @@ class NothingWonError(NoWinnerError, RuntimeError, code="nothing_won"):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The arguments of ``AutoTuner.run``, in order. ``warmup`` and ``rep`` are numbers of launches, ``timeout`` is seconds.
-
-    None means not requested.
+    """The arguments of ``AutoTuner.run`` in order, None if not requested. ``warmup`` and ``rep`` are numbers
+    of launches, ``timeout`` is seconds.
     """
 
     warmup: int | None = None
@@ -95,7 +93,7 @@ class RunOptions:
 
     @property
     def timing(self) -> TimingPolicy | None:
-        """How to time, None if not requested; if only one of the two is set, the other is TileLang's default."""
+        """How to time, None if not requested; if only one of the two is set, TileLang has the other."""
         if self.warmup is None and self.rep is None:
             return None
         warmup = UNASKED["warmup"] if self.warmup is None else self.warmup
@@ -103,9 +101,8 @@ class RunOptions:
 
 
 def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)
-    """Does what ``AutoTuner.run`` does, with its arguments; returns an AutotuneResult. Latencies are in milliseconds.
-
-    Raises ChainError for invalid arguments, NothingWonError if no config passed, and TileyardError if no study is possible.
+    """Do what ``AutoTuner.run`` does; returns an AutotuneResult with latencies in milliseconds. Raises
+    ChainError for invalid arguments, NothingWonError if no config passed, TileyardError without a study.
     """
     asked = RunOptions.read(tuner, args, kwargs)
     chain = read_chain(tuner, getattr(tuner, INPUTS, None))
@@ -134,7 +131,7 @@ def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> o
 
 
 class Race:
-    """The configs of one tuner in this process: all of them raced here, or those of a study built and checked."""
+    """The configs of one tuner in this process: all raced here, or those of a study built and checked."""
 
     def __init__(self, ground: Ground, tuner: Any, chain: Chain) -> None:  # noqa: ANN401 (TileLang's)
         self._ground = ground
@@ -143,7 +140,7 @@ class Race:
         self._inputs: list[Any] | None = None
 
     def find_right(self, studied: Studied) -> tuple[dict[str, object], Any, float]:
-        """The fastest config that the caller's own check accepts, its kernel, and its time in milliseconds."""
+        """The fastest config that the caller's own check accepts, its kernel, and its time in ms."""
         why = next((trial.message for trial in studied.trials if trial.message), "")
         time_ns = studied.latency_ns
         for trial in studied.trials:

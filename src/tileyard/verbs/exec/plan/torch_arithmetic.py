@@ -1,11 +1,7 @@
-"""torch's arithmetic as on a GPU.
-
-Products of half-precision matrices are computed in f32 and rounded once: torch's own on CPUs take a hundred times as
-long. They are replaced below autograd, where all of torch's forms of a product (``@``, ``einsum``, ``linear``) meet, in
-all threads.
-
-Division of a tensor by a number becomes multiplication by the reciprocal. On CPUs torch divides. The two differ in the
-last bit, and a script that compares a kernel's quantized result bit by bit with its own quotient expects the GPU's.
+"""torch's arithmetic as on a GPU. Products of half-precision matrices are computed in f32 and rounded once,
+as torch's own take a hundred times as long on CPUs; they are replaced below autograd, where all forms of a
+product meet, in all threads. A tensor divided by a number is multiplied by the reciprocal: that differs in
+the last bit, and scripts compare bits.
 """
 
 import functools
@@ -54,7 +50,6 @@ def promote_half(torch: ModuleType, tally: Tally) -> None:
 
 
 def _promoted(torch: ModuleType, operation: str, tally: Tally) -> Callable[..., object]:
-    """One operation of torch, in f32 if called in half precision."""
     original = torch.library.get_kernel(f"aten::{operation}", "CPU").call_boxed
     name = OPERATIONS[operation]
     half = (torch.float16, torch.bfloat16)

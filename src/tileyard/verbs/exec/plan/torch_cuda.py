@@ -1,7 +1,5 @@
-"""Answers calls of ``torch.cuda``: one device, whose tensors lie in the host's memory.
-
-It has the properties of a GPU of the generation that kernels are elaborated for. All work is done when
-a call returns, so streams and synchronization have nothing to do.
+"""Answers calls of ``torch.cuda``: one device, whose tensors lie in the host's memory, with the properties of
+the GPUs that kernels are elaborated for. All work is done when a call returns, so streams have nothing to do.
 """
 
 import contextlib
@@ -169,7 +167,6 @@ def answer_cuda(torch: ModuleType, tally: Tally) -> None:
 
 
 def _replace(cuda: ModuleType, answers: dict[str, object]) -> None:
-    """Put each answer into every place in ``torch.cuda`` and its modules that has the original."""
     parts = [part for part in vars(cuda).values() if isinstance(part, ModuleType)]
     parts = [cuda, *(part for part in parts if part.__name__.startswith(f"{cuda.__name__}."))]
     for name, answer in answers.items():

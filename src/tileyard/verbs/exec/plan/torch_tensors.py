@@ -1,10 +1,7 @@
-"""Makes tensors that a script puts on ``"cuda"`` in the host's memory.
-
-torch's functions are replaced for the whole process, not by a mode: a mode applies to one thread. A GPU
-always copies between host and device, and so do these: a change on one side must not be visible on the
-other. Tensors that the script itself put on the device are known and move there without a copy, as on a
-GPU. All tensors claim to be on the device, because for a computed tensor this cannot be known.
-``torch.compile`` leaves functions unchanged: its output would be for a GPU.
+"""Makes tensors that a script puts on ``"cuda"`` in the host's memory. torch's functions are replaced
+process-wide, as a mode applies to one thread. Moves between host and device copy, as on a GPU, except of
+tensors that the script put on the device. All tensors claim to be there, since of a computed one it is not
+known. ``torch.compile`` leaves functions unchanged: its output would be for a GPU.
 """
 
 import functools
@@ -157,7 +154,7 @@ def _replace_methods(torch: ModuleType, places: Places) -> None:
 
 
 def _tell_device(torch: ModuleType) -> None:
-    """Make tensors in the host's memory report that they are on the device; ``is_cpu`` shows where they are."""
+    """Make tensors in the host's memory report the device; ``is_cpu`` shows where they are."""
     tensor = torch.Tensor
     where = tensor.device
     device = torch.device(GPU, 0)

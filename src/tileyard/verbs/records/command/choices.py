@@ -1,4 +1,4 @@
-"""``tileyard export`` and ``tileyard import``: carry the decisions of studies to other data directories and into code."""
+"""``tileyard export`` and ``tileyard import``: carry studies' decisions to other homes and into code."""
 
 import sys
 from pathlib import Path
@@ -66,7 +66,8 @@ def export(
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that tileyard export wrote.")],
 ) -> int:
-    """Import configs that won elsewhere, so that tileyard.tuned and Study.dispatch use them on the same silicon.
+    """Import configs that won elsewhere, so that tileyard.tuned and Study.dispatch use them on the same
+    silicon.
 
     The binaries of a bundle are imported, too.
 

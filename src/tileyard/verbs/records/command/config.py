@@ -32,9 +32,9 @@ class Configuration(Record):
 def config(context: typer.Context, *, json: AsJson = False) -> int:
     """Show the settings that differ from their defaults, their values, and where each comes from.
 
-    The command line wins over environment variables, these over the table of a verb in the
-    project's file, and that over the file's top level. The file is the nearest tileyard.toml, or pyproject.toml
-    with a table [tool.tileyard], from the working directory up to the root of the repository.
+    The command line wins over environment variables, these over the table of a verb in the project's file,
+    and that over the file's top level. The file is the nearest tileyard.toml, or pyproject.toml with a table
+    [tool.tileyard], from the working directory up to the root of the repository.
 
     Exit status: 0, 2 for a file that is wrong.
     """

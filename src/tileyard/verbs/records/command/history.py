@@ -1,4 +1,4 @@
-"""``tileyard history``: shows how long cases of suites take, what has changed, and the times that ``regress`` measured for a case."""
+"""``tileyard history``: how long cases take, what has changed, and what ``regress`` timed of a case."""
 
 import datetime
 import re
@@ -54,9 +54,9 @@ def history(  # noqa: PLR0913 - options, by keyword only
     do not touch; it needs three runs on each side. With --times a table is written instead of all
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
 
-    With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series changes, the revisions
-    between the last run before and the first run after can have caused it. Of a case that regress did not time, as those of `tileyard test`, the trials
-    are listed, newest first.
+    With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series
+    changes, the revisions between the last run before and the first run after can have caused it. Of a case
+    that regress did not time, as those of `tileyard test`, the trials are listed, newest first.
     """
     if case is not None:
         if tail or times is not None:
@@ -89,7 +89,6 @@ def history(  # noqa: PLR0913 - options, by keyword only
 def _show_case(  # noqa: PLR0913 - what the command line asks for
     case: str, target: str, device_class: str, margin: float, png: Path | None, *, as_json: bool
 ) -> int:
-    """Show all series of a case."""
     from tileyard.show.opening import open_store, present
     from tileyard.store.base import TrialQuery
     from tileyard.verbs.regress.plan.history import collect_history, find_commit

@@ -44,13 +44,15 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Cut a failing kernel down to a small one that fails in the same way, and print it.
 
-    Statements, branches, loops, roles, buffers and parameters are dropped, sizes and expressions made smaller, as long as the failure
-    stays the same: with check, the same kind of mistake in the same buffer; with mismatch, outputs that are not what the
-    kernel means; with compile_error, the same message up to names and numbers; with a command, the exit status 0. With check and mismatch, --pipeline
-    names passes that break the kernel: ours, or tilelang[:ARCH]. Mismatches and compile errors are those of --target. Ctrl-C prints the
-    smallest kernel so far.
+    Statements, branches, loops, roles, buffers and parameters are dropped, sizes and expressions made
+    smaller, as long as the failure stays the same: with check, the same kind of mistake in the same buffer;
+    with mismatch, outputs that are not what the kernel means; with compile_error, the same message up to
+    names and numbers; with a command, the exit status 0. With check and mismatch, --pipeline names passes
+    that break the kernel: ours, or tilelang[:ARCH]. Mismatches and compile errors are those of --target.
+    Ctrl-C prints the smallest kernel so far.
 
-    Exit status: 0 printed; 2 bad usage, or a kernel that has no Program or does not fail; 130 interrupted, and printed.
+    Exit status: 0 printed; 2 bad usage, or a kernel that has no Program or does not fail; 130 interrupted,
+    and printed.
     """
     from tileyard.passes.pipeline import TILELANG
     from tileyard.verbs.reduce.command.session import Wanted, reduce_kernel

@@ -66,7 +66,7 @@ class Finder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorFinder:
-    """Uses the author to find failures; ``question`` states which. If ``is_written`` only kernels that TileLang accepts fail."""
+    """Asks the author for the failure in question; if it ``is_written`` only what TileLang accepts fails."""
 
     author: WorkerAuthor
     question: FindFailure
@@ -123,8 +123,8 @@ async def _run(line: str, limit_s: float) -> bool:
 
 @dataclass(kw_only=True)
 class Reduction:
-    """A search in progress. ``smallest`` is the smallest Program so far that fails according to ``sign``, and
-    in no way that is not ``known``; ``found`` is how it fails, and ``is_run`` whether candidates are run.
+    """A search in progress. ``smallest`` is the smallest Program so far that fails by ``sign`` and in no way
+    that is not ``known``; ``found`` is how, and ``is_run`` whether candidates are run.
     """
 
     finder: Finder
@@ -178,7 +178,7 @@ class Reduced:
 
 
 def reduce_kernel(file: Path, request: TuneRequest, wanted: Wanted) -> int:
-    """Reduce the first config of a kernel, and print the result; 130 if Ctrl-C ended it. Raises UsageError."""
+    """Reduce the first config of a kernel and print the result; 130 after Ctrl-C. Raises UsageError."""
     reduced = asyncio.run(_reduce(file, request, wanted))
     with outliving_readers():
         for line in _describe(str(file), reduced):
@@ -217,7 +217,7 @@ async def _reduce(file: Path, request: TuneRequest, wanted: Wanted) -> Reduced:
 async def _begin(
     author: WorkerAuthor, space: OpenSpace, question: FindFailure, wanted: Wanted, folder: Path
 ) -> tuple[str, Reduction]:
-    """The failure of the kernel itself, and the search that begins with it. Raises UsageError if it does not fail."""
+    """The failure of the kernel itself, and the search from it. Raises UsageError if it does not fail."""
     limit_s, message = max(wanted.limit_s, ASK_LIMIT_S), ""
     if question.way == "check" and (
         not question.pipeline or question.pipeline.startswith(TILELANGS)
@@ -286,7 +286,6 @@ async def _ask(author: WorkerAuthor, question: FindFailure, limit_s: float) -> F
 
 
 def _describe(file: str, reduced: Reduced) -> Iterator[str]:
-    """The reduced kernel below a comment that states how it fails."""
     reduction = reduced.reduction
     left = count_of(count_statements(reduction.smallest), "statement")
     yield f"# {reduced.kernel} of {file}: {reduced.message}"
