@@ -58,7 +58,7 @@ class Wanted(Record):
         return self.on or DEFAULT_TARGET
 
     def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
-        """For each target the class of devices whose times count, empty for all, as if none are known."""
+        """For each target the class of devices whose times count; empty for all, also without times of ``on``."""
         is_known = any(class_of(time.device) == self.on for time in times)
         return {self.kernels: "", COMMAND: self.on if is_known else ""}
 
@@ -76,7 +76,7 @@ class Check(Record):
 
 
 class CiJob(Record):
-    """A job with all its checks. ``setup_s`` is saved if nothing of it is left; some are not changed."""
+    """A job and its checks; one that ``is_independent`` stays. ``setup_s`` is saved if nothing is left."""
 
     name: str
     checks: tuple[Check, ...] = ()

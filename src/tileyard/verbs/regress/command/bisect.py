@@ -1,4 +1,4 @@
-"""``tileyard bisect``: finds the commit that made a kernel or program slower, faster or wrong, or its binary worse."""
+"""``tileyard bisect``: finds the commit that changed a case's time or result, or made its binary worse."""
 
 from typing import Annotated
 
@@ -57,13 +57,13 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
 ) -> int:
     """Find the commit that made a case slower, faster, or wrong, or a figure of its binary worse.
 
-    First BAD is compared with GOOD: a difference in time, a wrong result, a crash or a kernel that cannot be built is what is
-    looked for. Then commits in between are compared with GOOD, until it is known which one
-    changed it. Kernels are built for the target cpu unless --target names another one. Later measurements correct a
-    wrong one; a commit that cannot be tested is skipped.
+    First BAD is compared with GOOD: a difference in time, a wrong result, a crash or a kernel that cannot be
+    built is what is looked for. Then commits in between are compared with GOOD, until it is known which one
+    changed it. Kernels are built for the target cpu unless --target names another one. Later measurements
+    correct a wrong one; a commit that cannot be tested is skipped.
 
-    Exit status: 0 the commit is found, 1 several are left, 2 bad usage, or nothing has changed, 3 infrastructure only,
-    130 interrupted.
+    Exit status: 0 the commit is found, 1 several are left, 2 bad usage, or nothing has changed, 3
+    infrastructure only, 130 interrupted.
     """
     from tileyard.verbs.regress.command.bisect_session import run
     from tileyard.verbs.regress.command.comparing import Asked, read_gate

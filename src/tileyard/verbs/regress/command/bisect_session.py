@@ -25,9 +25,8 @@ from tileyard.verbs.regress.result.timed import Regression, format_change
 
 
 class Bisected(Record):
-    """The result of a bisection among this number of ``commits``. ``suspects`` are the culprit, or all that it may be.
-
-    ``is_confirmed`` is set if the one suspect differs from its own parent. ``seconds`` are those of all tests.
+    """A bisection of so many ``commits``: ``suspects`` are the culprit, or all that it may be.
+    ``is_confirmed``: the one suspect differs from its own parent. ``seconds`` are those of all tests.
     """
 
     good: str

@@ -116,9 +116,8 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
 
 
 def find_suite(files: Sequence[str]) -> tuple[str, str]:
-    """The requested suite of programs, and its case; empty for files of kernels, and for all cases.
-
-    Raises UsageError if a suite is not the only file.
+    """The requested suite of programs and its case: empty for files of kernels, and for all cases. Raises
+    UsageError if a suite is not the only file.
     """
     suites = [
         (suite, case)
@@ -194,7 +193,6 @@ def judge_reports(files: Sequence[str], gate: Gate, noise_from: Sequence[str]) -
 
 
 def _settle(side: Side, scratch: Path) -> Side:
-    """A side with its environment, if it has a Python of its own."""
     if not side.python:
         return side
     return msgspec.structs.replace(side, variables=side_variables(side, scratch, is_plain=True))
@@ -242,9 +240,8 @@ class AllowFile(Strict):
 
 
 def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
-    """The requested gate, with the file's additions.
-
-    Raises UsageError for a file of another kind, for a limit within the margin, and for one of build times.
+    """The requested gate with the file's additions. Raises UsageError for another kind of file, a limit
+    within the margin, and one of build times.
     """
     if asked.fail_over and asked.fail_over < asked.margin:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``tileyard regress``: shows what got slower from one version to another, with its certainty; ``static`` is the part without a device."""
+"""``tileyard regress``: what got slower from one version to another; ``static`` needs no device."""
 
 from typing import Annotated, Unpack
 
@@ -34,14 +34,18 @@ def regress(
     json: AsJson = False,
     **options: Unpack[RegressOptions],
 ) -> int:
-    """Time the same kernels or programs of two versions against each other. Where both give the same binary nothing is run.
+    """Time the same kernels or programs of two versions against each other. Where both give the same binary
+    nothing is run.
 
-    Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on one side of
-    the margin, and so is base against itself. A kernel that a side lacks or cannot build is a row, too. With --static no device
-    is needed, and the target is cuda:sm_90a in place of cpu unless --target names one or a side is built already; pass options take the place of a kernel's own of the same names, and what is built is thrown away.
+    Base and head are timed in turn, in one process after the other, until the interval of their ratio lies on
+    one side of the margin, and so is base against itself. A kernel that a side lacks or cannot build is a
+    row, too. With --static no device is needed, and the target is cuda:sm_90a in place of cpu unless --target
+    names one or a side is built already; pass options take the place of a kernel's own of the same names, and
+    what is built is thrown away.
 
-    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong, missing, new or
-    beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130 interrupted.
+    Exit status: 0 nothing is worse, 1 a kernel is slower by more than the margin or --fail-over, wrong,
+    missing, new or beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130
+    interrupted.
     """
     from tileyard.show.console import Console
     from tileyard.show.opening import load_settings, present

@@ -46,7 +46,7 @@ class Reports:
 
 
 def _load_figure() -> Callable[[Regression], bytes]:
-    """The function that draws pictures: half a second of imports that nothing else needs."""
+    """Imported here because the imports take half a second that nothing else needs."""
     try:
         from tileyard.verbs.regress.view.figure import render_png
     except ImportError as error:

@@ -37,9 +37,8 @@ def read_measure(
     scripts: bool,
     higher: bool,
 ) -> "Measure | None":
-    """The number that scripts print, None for their time; a word after its group is the unit.
-
-    Raises UsageError, also for options without effect: those ``for_kernels`` have none on scripts.
+    """The number that scripts print (a word after its group is the unit), None for their time. Raises
+    UsageError, also for options ``for_kernels``, which have no effect on scripts.
     """
     from tileyard.base.measures import Measure
 

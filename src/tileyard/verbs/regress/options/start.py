@@ -10,15 +10,13 @@ from tileyard.verbs.regress.result.timed import Regression
 
 
 class StartRegress(Verb[Regression], kw_only=True):
-    """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
-
-    The files of a side are Python files, each with the selected kernel or an empty name for all of its own.
-    With a ``suite``, the path of one for base and for head, its programs are compared instead, those that
-    ``select`` selects; with ``scripts`` the files are scripts for ``tileyard exec``, compared by ``measure``.
-    ``gate`` states which change matters, and which one fails. No pair is timed for longer than ``case_s``
-    seconds, and none is begun after ``budget_s``. With ``rounds`` all kernels are built that many times on each
-    side, and nothing is run. Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` if
-    they have changed: timed with their code at other places. ``compile_workers`` and ``queue_limit_s`` are as in StartTune.
+    """Time the kernels or programs of two sides against each other, where their binaries differ. A side's
+    files are Python files, each with the selected kernel or an empty name for all. With a ``suite``, its path
+    for base and head, the programs that ``select`` selects are compared instead; with ``scripts`` the files
+    are scripts for ``tileyard exec``, compared by ``measure``. ``gate`` states which change matters or fails.
+    No pair is timed for longer than ``case_s`` seconds, none begins after ``budget_s``. With ``rounds`` all
+    kernels are built that often per side, and nothing runs. Pairs are ``built`` once, or known to be,
+    ``timed`` too, and if changed ``confirmed`` with code at other places. The rest is as in StartTune.
     """
 
     opener = "tileyard.verbs.regress.plan.regressing:open_regress"

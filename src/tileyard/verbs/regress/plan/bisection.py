@@ -1,9 +1,7 @@
-"""Finds the commit with a change, by tests that may be wrong, in a history that may have merges.
-
-Each commit of the range has a probability of being the culprit. A test of a commit shows, with a known error, whether
-the culprit is among the commit and its ancestors; Bayes' rule updates the probabilities, so that later answers outvote a
-wrong one. The next commit to test is the one with the most uncertain answer. (M. Ben-Or and A. Hassidim, "The Bayesian learner
-is optimal for noisy binary search", FOCS 2008.)
+"""Finds the commit with a change in a history that may have merges, by tests that may be wrong. By Bayes'
+rule each test updates every commit's probability of being the culprit, so later answers outvote a wrong one;
+the next test is the one whose answer is most uncertain. (M. Ben-Or and A. Hassidim, "The Bayesian learner is
+optimal for noisy binary search", FOCS 2008.)
 """
 
 import math
@@ -32,17 +30,14 @@ class Commit(Record):
 
 
 class Answer(Record):
-    """The probability that a commit has the change, by one test; None if it cannot be tested. ``why`` is the reason in words."""
+    """The probability that a commit has the change, by one test, and ``why``; None if it cannot be tested."""
 
     has_it: float | None
     why: str
 
 
 class Step(Record):
-    """A test of ``commit`` against ``base``: the good revision, or the commit's own parent.
-
-    ``suspects`` is the number of suspects left after it.
-    """
+    """A test of ``commit`` against ``base`` (the good revision or its own parent), and the ``suspects`` left."""
 
     commit: Commit
     base: str
@@ -51,9 +46,8 @@ class Step(Record):
 
 
 class Suspicion:
-    """The probability of each commit. ``parents`` are indices of earlier commits.
-
-    ``error`` is the share of tests that are wrong, above 0 and below one half.
+    """The probability of each commit. ``parents`` are indices of earlier commits; ``error``, above 0 and
+    below 1/2, is the share of tests that are wrong.
     """
 
     def __init__(self, parents: Sequence[Sequence[int]], error: float) -> None:
@@ -81,7 +75,7 @@ class Suspicion:
         return index if self._weights[index] >= likely else None
 
     def choose(self) -> int | None:
-        """The commit to test next against the good revision; None if no such test can separate the suspects."""
+        """The commit to test next against the good revision; None if no test separates the suspects."""
         suspects = sum(1 << index for index in self.suspects)
         telling = [
             index
@@ -91,9 +85,8 @@ class Suspicion:
         return min(telling, key=lambda index: abs(self.share(index) - 0.5), default=None)
 
     def tell(self, index: int, has_it: float | None, base: int | None = None) -> None:
-        """Record a test of a commit, as in ``Answer``, against the commit ``base``, or None for one before all of them.
-
-        A commit that cannot be tested is not chosen again.
+        """Record a test of a commit, as in ``Answer``, against the commit ``base``, None for one before all.
+        One that cannot be tested is not chosen again.
         """
         if has_it is None:
             self._untestable.add(index)
@@ -126,10 +119,9 @@ class Suspicion:
 
 
 class Bisection:
-    """Tests one commit after another until one suspect is left, or several that no test can separate.
-
-    ``commits`` are those that the bad revision has and ``good`` lacks, parents first. ``test`` returns whether its second
-    commit has the change compared with its first. A commit whose probability is at least ``likely`` is tested against its parent.
+    """Tests commits until one suspect is left, or several that no test separates. ``commits`` are those that
+    bad has and ``good`` lacks, parents first. ``test`` returns whether its second commit has the change
+    against its first. From a probability of ``likely`` on a commit is tested against its parent.
     """
 
     def __init__(
@@ -168,7 +160,7 @@ class Bisection:
         return not others and any(answer is not None and answer > 0.5 for answer in answers)
 
     def run(self) -> Iterator[Step]:
-        """Yields each test once it has ended. Their number is bounded, because tests may contradict each other."""
+        """Yields each test once it ends; their number is bounded, as tests may contradict each other."""
         for _ in range(self._most):
             if self.is_confirmed:
                 return
@@ -185,9 +177,8 @@ class Bisection:
             yield Step(commit=self._commits[index], base=base, answer=answer, suspects=count)
 
     def _choose_likely(self) -> tuple[int, str] | None:
-        """The likely culprit and the parent that separates it best from other suspects: not always a merge's first parent.
-
-        None if no parent can be tested, or none separates it from any suspect.
+        """The likely culprit and the parent that separates it best from other suspects, maybe not a merge's
+        first; None if no parent can be tested, or separates it from any.
         """
         index = self._suspicion.find_likely(self._likely)
         if index is None:

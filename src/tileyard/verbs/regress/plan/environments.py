@@ -18,9 +18,8 @@ _NAME = "environment"
 
 
 def find_environment(requirements: Sequence[str], home: Path) -> Path:
-    """The Python of an environment that meets these requirements; all other packages are those installed here.
-
-    It stays while the caller holds a pin of ``home``. Raises UsageError with pip's message for requirements that cannot be met.
+    """The Python of an environment with these requirements; all other packages are those installed here. It
+    stays while the caller pins ``home``. Raises UsageError with pip's message.
     """
     wanted = sorted(filter(None, (one.strip() for one in requirements)))
     if not wanted or any(one.startswith("-") for one in wanted):

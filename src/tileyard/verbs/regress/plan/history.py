@@ -33,11 +33,10 @@ FINEST: Final = 0.001
 
 
 class Point(Record):
-    """One side of a run: the time of a launch over ``processes`` processes, in nanoseconds, and the interval of their mean.
-
-    The interval of a single process is that of its median. With 0 processes the run timed nothing, because both sides had the
-    same binary: the time is that of this binary in the nearest other run. ``at`` is its start, in seconds since the epoch.
-    ``revision`` is a commit, or another name of the side; empty if an older version of Tileyard did not record it.
+    """One side of a run: nanoseconds of a launch over ``processes``, and the interval of their mean (of a
+    single one, of its median). With 0 processes both sides had the same binary, and the time is its time in
+    the nearest other run. ``at`` is the start, in seconds since the epoch. ``revision``, a commit or another
+    name, is empty if unrecorded.
     """
 
     run: str
@@ -50,10 +49,9 @@ class Point(Record):
 
 
 class Shift(Record):
-    """A change of level: the ratio of times after it to those before, with an interval.
-
-    It came after the revision of point ``last`` and not later than that of point ``first``, counted from 0. If both have the
-    same revision, the code did not cause it.
+    """A change of level: the ratio of times after to before, with an interval. It came after the revision of
+    point ``last`` and not later than that of ``first``, from 0; if these are the same, the code did not cause
+    it.
     """
 
     last: int
@@ -65,16 +63,15 @@ class Shift(Record):
 
 
 class Possible(Record):
-    """A change that is not certain yet: it would be after ``runs`` more runs with the time of the last one."""
+    """A change that would be certain after ``runs`` more runs with the time of the last one."""
 
     shift: Shift
     runs: int
 
 
 class Series(Record):
-    """One side of a case on one device. ``silicon`` is empty if it was not recorded.
-
-    Points are in the order of their commits if ``is_by_commit``, with those of a commit by time; otherwise all are by time.
+    """One side of a case on one device; ``silicon`` is empty if unrecorded. Points are in time order, or, if
+    ``is_by_commit``, first by commit.
     """
 
     case: str
@@ -89,7 +86,7 @@ class Series(Record):
 
 
 class CaseHistory(Record):
-    """All series of a case and of the cases below it. Changes of at most ``margin``, as a share, do not count."""
+    """All series of a case and the cases below it; changes of at most ``margin``, a share, do not count."""
 
     case: str
     margin: float
@@ -105,9 +102,8 @@ def find_commit(revision: str) -> str:
 def collect_history(
     case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
 ) -> CaseHistory:
-    """The series in the trials of a case and of those below it; only trials of ``regress`` count.
-
-    ``commits`` are in order, each after its parents. A series with a revision that is not among them is in the order of its runs.
+    """The series of a case and those below it in trials of ``regress``. ``commits`` have parents first; a
+    series with a revision that is not among them is in the order of its runs.
     """
     ranks = {commit: number for number, commit in enumerate(commits)}
     members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
@@ -152,7 +148,7 @@ def _order(
 
 
 def find_possible(points: Sequence[Point], margin: float) -> Possible | None:
-    """The change that at most MORE further runs with the time of the last one would make certain; None if there is none."""
+    """The change that at most MORE further runs with the time of the last one would make certain, or None."""
     certain = {shift.first for shift in find_shifts(points, margin)}
     for runs in range(1, MORE + 1):
         for shift in find_shifts([*points, *list(points[-1:]) * runs], margin):
@@ -162,10 +158,9 @@ def find_possible(points: Sequence[Point], margin: float) -> Possible | None:
 
 
 def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
-    """The changes of level of a series by more than ``margin``, a share.
-
-    PELT (Killick, Fearnhead and Eckley 2012) proposes changes of the mean logarithm. A change stays if its size is more than
-    the margin and the two-sample t interval of its size does not contain 0.
+    """The changes of level of a series by more than ``margin``, a share. PELT (Killick, Fearnhead and Eckley
+    2012) proposes changes of the mean logarithm; one stays if it exceeds the margin and its two-sample t
+    interval does not contain 0.
     """
     if len(points) < 2 * FEWEST:
         return
@@ -194,7 +189,7 @@ def find_shifts(points: Sequence[Point], margin: float) -> Iterator[Shift]:
 
 
 def _compare(before: Sequence[float], after: Sequence[float], least: float) -> tuple[float, float]:
-    """The difference of two means, and half the width of its interval; ``least`` is a lower bound of the variance."""
+    """The difference of two means, and half the width of its interval; ``least`` bounds the variance."""
     free = len(before) + len(after) - 2
     squares = sum(statistics.pvariance(part) * len(part) for part in (before, after))
     variance = max(squares / free, least)
@@ -240,7 +235,6 @@ def _find_points(
 
 
 def _borrow(built: Trial, same: Sequence[Point]) -> Point:
-    """The point of a run that built but timed nothing."""
     nearest = min(same, key=lambda point: abs(point.at - built.started_at))
     return msgspec.structs.replace(
         nearest, run=built.run, at=built.started_at, revision=built.revision, processes=0

@@ -70,10 +70,9 @@ def find_sides(
     clean: bool = False,
     scripts: bool = False,
 ) -> Iterator[tuple[Found, Found]]:
-    """Both sides of ``FILE[::NAME]``; a revision is read from git into the data directory, an environment is made if needed.
-
-    A side that is already built has no files. No garbage is collected during the block. Raises UsageError, with ``clean`` also
-    for a working tree with changes. With ``scripts`` a revision's variables are those of its programs.
+    """Both sides of ``FILE[::NAME]``: a revision is read from git, an environment made if needed; a side that
+    is built has no files. No garbage is collected meanwhile. Raises UsageError, with ``clean`` also for a
+    changed working tree. With ``scripts`` a revision's variables are those of its programs.
     """
     refuse_toolchains(named)
     kernels = [
@@ -97,9 +96,8 @@ def find_sides(
 def find_suites(
     named: tuple[str, str], suite: str, home: Path, *, clean: bool
 ) -> Iterator[list[tuple[Side, Path]]]:
-    """Both sides of a suite of programs, each a revision, the working tree or already built, and the suite's path.
-
-    With a toolchain as a side the suite is the working tree's. Raises UsageError.
+    """Both sides of a suite of programs, each a revision, the working tree (also with a toolchain) or already
+    built, and the suite's path. Raises UsageError.
     """
     path = Path(suite).absolute()
     project = Project.of(path)
@@ -196,7 +194,7 @@ def _move(file: Path, root: Path, folder: Path) -> Path:
 
 
 def _parse_side(named: str, settings: Settings) -> Side:
-    """Pass options if written like these and no file has that name, ``pipeline=NAME`` among them; else packages or a Python."""
+    """Pass options, maybe with ``pipeline=NAME``, if no file has that name; else packages or a Python."""
     if named.startswith(PREFIX):
         packages = named.removeprefix(PREFIX).split(",")
         python = find_environment(packages, settings.make_home())

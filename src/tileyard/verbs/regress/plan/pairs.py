@@ -1,9 +1,7 @@
-"""Compares two builds of the same kernels or programs: pairs of cases that meet in batches until they are decided.
-
-Both sides are built; if they give the same binary, nothing is run. Otherwise base, head and base once more as
-A/A control are timed in turn, in one batch after another, until the pair is decided. One batch gives one value
-per pair: for kernels, which are timed in a new process, the median of the calm rounds' log-ratios; for programs
-the log-ratio of their best runs. A pair that has changed is then built and timed with its code at other places.
+"""Compares two builds of kernels or programs: pairs of cases that meet in batches until they are decided.
+Only if the binaries differ, base, head and base again (as A/A control) are timed in turn. A batch gives one
+value per pair: the median of the calm rounds' log-ratios of kernels, timed in a new process, or the log-ratio
+of programs' best runs. A changed pair is then timed with its code at other places.
 """
 
 import math
@@ -112,7 +110,7 @@ class Pair:
         return statistics.median(self.typical[slot]) if self.typical else 0.0
 
     def take(self, measured: Mapping[str, Measurement]) -> bool:
-        """Record the measurements of a batch; returns False if it was disturbed, or its device was not well."""
+        """Record a batch's measurements; False if it was disturbed, or its device was not well."""
         if any(one.device_state.get("disturbed") for one in measured.values()):
             return False
         if isinstance(self.head.work, KernelWork):
@@ -133,7 +131,7 @@ class Pair:
 
 
 def _is_disturbed(measured: Measurement) -> bool:
-    """Whether no second run of a program took about as long as its best run; numbers that it prints are not checked."""
+    """Whether no second run of a program took about as long as its best; printed numbers are not checked."""
     best, *others = sorted(measured.samples_ns)
     return not measured.printed and bool(others) and others[0] > RUN_CALM * best
 
@@ -157,10 +155,9 @@ def compare_rounds(samples: Mapping[str, Sequence[float]]) -> dict[str, float] |
 
 class Pairs:
     """A CaseSource: builds both sides of each pair, then times those that differ until they are decided.
-
-    ``cases`` are those of each side, to be run and timed; equal ids form a pair. ``gate`` has the margins. ``case_s`` limits the seconds of
-    timing per pair, without its confirmation: that uses ``shifts``, targets that build the same code at other places.
-    ``is_out_of_time``: whether no further batch may begin.
+    Equal ids in the ``cases`` of both sides are a pair; ``gate`` has the margins. ``case_s`` limits the
+    timing per pair without its confirmation, for which ``shifts`` are targets that place the code elsewhere.
+    ``is_out_of_time``: no batch may begin.
     """
 
     def __init__(
@@ -269,7 +266,6 @@ class Pairs:
         )
 
     def _take(self, pair: Pair, batch: dict[str, Trial]) -> None:
-        """Record a batch that has ended, and decide its pair if possible."""
         pair.told += 1
         if any(trial.outcome is Outcome.NOT_RUN for trial in batch.values()):
             return
@@ -301,7 +297,6 @@ class Pairs:
         return mean_interval(pair.values("head"), FALSE_DISCOVERIES).is_beyond(edge)
 
     def _confirm(self, pair: Pair) -> None:
-        """Request builds and timings of the pair with its code at other places in memory."""
         for target in self._shifts:
             base, head = (
                 msgspec.structs.replace(case, target=target) for case in (pair.base, pair.head)
@@ -310,7 +305,7 @@ class Pairs:
             self._to_build += [(pair.shifted[-1], side) for side in ("head", "base")]
 
     def _is_decided(self, pair: Pair) -> bool:
-        """Whether the interval, if it is checked now, is on one side of the margin and, if head is worse, of the gate's limit."""
+        """Whether the interval, if checked now, is clear of the margin, and of the gate's limit if worse."""
         if len(pair.batches) not in LOOKS:
             return False
         found = mean_interval(pair.values("head"), FALSE_DISCOVERIES / len(self.pairs))
@@ -322,12 +317,12 @@ class Pairs:
 
 
 def _rename(case: Case, name: str, pair: Pair) -> Case:
-    """The case with this name, which for a pair that confirms another one includes the target that moves its code."""
+    """The case with this name; if the pair confirms another, with the target that moves its code."""
     name = f"{name}/{case.target}" if pair.parent else name
     return msgspec.structs.replace(case, id=name)
 
 
 def as_built(case: Case, side: str) -> Case:
-    """The case that builds a side of a pair; programs also need what their run step uses, which may differ."""
+    """The case that builds a side of a pair; programs also need what their run step uses."""
     until: Literal["built", "packed"] = "built" if isinstance(case.work, KernelWork) else "packed"
     return msgspec.structs.replace(case, id=f"{case.id}/{side}", until=until, timing=None)

@@ -35,9 +35,8 @@ _RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
 
 
 class Report(Record):
-    """One measurement of both sides: nanoseconds of base and head per benchmark, 0 if a side has none.
-
-    Benchmarks that base, or head, has without a valid time are ``lost``.
+    """One measurement of both sides: nanoseconds per benchmark, 0 if a side has none. ``lost`` are those that
+    base, or head, has without a valid time.
     """
 
     name: str
@@ -57,14 +56,14 @@ class _Rows(Record):
 
 
 class _Reports(Record):
-    """Reports as JSON: ``{"unit": "ms", "reports": [{"report": 1, "rows": [{"benchmark", "base", "head"}]}]}``."""
+    """JSON: ``{"unit": "ms", "reports": [{"report": 1, "rows": [{"benchmark", "base", "head"}]}]}``."""
 
     reports: tuple[_Rows, ...]
     unit: str
 
 
 def read_reports(path: Path) -> list[Report]:
-    """The reports of a file: JSON like ``_Reports``, or Markdown tables of name, base and head. Raises UsageError."""
+    """The reports of JSON like ``_Reports``, or of tables of name, base and head. Raises UsageError."""
     text = _read(path)
     reports = _read_json(text, path) if text.lstrip().startswith("{") else _read_tables(text)
     if not any(any(pair) for report in reports for pair in report.times.values()):
@@ -133,9 +132,8 @@ def _read_time(given: object) -> float:
 
 
 def read_side(path: Path) -> dict[str, float]:
-    """Nanoseconds of each benchmark in pytest-benchmark's JSON, or in the output of TileLang's benchmarks. Raises UsageError.
-
-    0 for one without a valid time: it loses its own row.
+    """Nanoseconds per benchmark, 0 without a valid time, in pytest-benchmark's JSON or the output of
+    TileLang's benchmarks. Raises UsageError.
     """
     text = _read(path)
     lines = [line for line in text.splitlines() if line.startswith(TILELANG)]
@@ -153,7 +151,7 @@ def read_side(path: Path) -> dict[str, float]:
 
 
 def _list_rows(rows: object, name: str, keys: Sequence[str]) -> Iterator[tuple[str, object]]:
-    """The name of each benchmark, and what it has at these keys. Raises TypeError and KeyError for rows of another kind."""
+    """Each benchmark's name and what it has at these keys. Raises TypeError and KeyError for other rows."""
     if not isinstance(rows, list):
         raise TypeError("the benchmarks are no list")
     for row in rows:
@@ -187,9 +185,8 @@ UNKNOWN: Final = Noise()
 
 
 def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
-    """The noise of reports of other versions, or of the same ones; reports that are among the ``others`` add nothing.
-
-    Each change in them counts as noise. Raises UsageError for fewer than two.
+    """The noise of reports of the same or other versions: each change in them is noise. Reports among
+    ``others`` add nothing. Raises UsageError for fewer than two.
     """
     found = _drop_equal([*others, *reports])[len(_drop_equal(others)) :]
     if len(found) < 2:
@@ -199,7 +196,7 @@ def find_noise(reports: Sequence[Report], others: Sequence[Report]) -> Noise:
 
 
 def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
-    """Single sides as reports: a ratio of two sides has the noise of both, which is root 2 times that of one."""
+    """Single sides as reports: a ratio has the noise of both, root 2 times that of one."""
     root = math.sqrt(2)
     return [
         Report(name="", times={name: (1.0, time**root) for name, time in side.items()})
@@ -210,11 +207,9 @@ def as_reports(sides: Sequence[Mapping[str, float]]) -> list[Report]:
 def judge_reports(
     reports: Sequence[Report], labels: tuple[str, str], gate: Gate, noise: Noise = UNKNOWN
 ) -> Regression:
-    """The comparison of the same benchmarks in one or more reports.
-
-    A report gives one value per benchmark, like a process in a run of ours; with one report only earlier ones show the
-    noise, and a report that equals another one adds nothing. A benchmark that a report, or one of its sides, lacks is
-    ``missing``, whatever other reports contain.
+    """The comparison of the same benchmarks in reports, each of which gives one value, like a process of a
+    run. With one report only ``noise`` tells the noise; one that equals another adds nothing. A benchmark
+    that a report or a side lacks is ``missing``.
     """
     reports = _drop_equal(reports)
     names = dict.fromkeys(name for report in reports for name in report.times)
@@ -247,7 +242,6 @@ def judge_reports(
 
 
 def _drop_equal(reports: Sequence[Report]) -> list[Report]:
-    """The reports without those that equal an earlier one."""
     times = [report.times for report in reports]
     return [one for number, one in enumerate(reports) if one.times not in times[:number]]
 

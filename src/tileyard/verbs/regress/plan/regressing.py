@@ -1,4 +1,4 @@
-"""The verb ``regress``: builds kernels or programs of two sides, and times them against each other where they differ."""
+"""The verb ``regress``: builds kernels or programs of two sides, and times them where they differ."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from tileyard.verbs.test.result.records import count_devices
 
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
-    """The kernels or programs of both sides, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
+    """What both sides have, built for ``target``. ``refused`` are kernels that a side cannot even plan."""
 
     target: str
     cases: Mapping[str, Sequence[Case]]
@@ -161,10 +161,9 @@ async def _open_programs(
     sides: Mapping[str, Side],
     stored: Mapping[str, StoredSide],
 ) -> _Opened:
-    """Open the programs of both sides. One slot is enough if no device is named: programs run alone while they are timed.
-
-    On a slot a program's own work counts, which other work on the machine does not change; a device works while the program
-    waits for it.
+    """Open the programs of both sides, which run alone while timed: without named devices one slot is enough.
+    On a slot a program's own work counts, which other work does not change; a device works while the program
+    waits.
     """
     named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
     usual = Measure(of="wall_time" if named else "cpu_time")
@@ -214,8 +213,6 @@ def _tell_of_spared(spared: int) -> tuple[str, ...]:
 
 
 def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
-    """The pairs of both sides, and the fold of their results."""
-
     def is_out_of_time() -> bool:
         return start.budget_s is not None and bench.elapsed_s >= start.budget_s
 
@@ -320,7 +317,6 @@ def ask_about_references(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _add_changes(rows: Sequence[TimedRow], pairs: Sequence[Pair], ending: Ending) -> list[TimedRow]:
-    """The rows, with the figures of their binaries that differ."""
     changes = {
         pair.name: tuple(
             find_changes(

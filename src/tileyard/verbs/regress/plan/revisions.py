@@ -1,4 +1,4 @@
-"""Git revisions of a user's project as folders to import from, kept by their content. The repository is not changed."""
+"""Git revisions as folders to import from, kept by their content. The repository is not changed."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ class Project:
 
     @classmethod
     def of(cls, file: Path) -> "Project | None":
-        """The repository of a file, which need not exist itself; None without a repository, or without git."""
+        """The repository of a file, which need not exist; None without a repository or without git."""
         folder = next(
             (one for one in (file.absolute(), *file.absolute().parents) if one.is_dir()), Path("/")
         )
@@ -47,7 +47,7 @@ class Project:
             raise UsageError(f"{revision} is not a git revision of {self.root}") from None
 
     def list_commits(self, good: str, bad: str) -> list[Commit]:
-        """The commits that ``bad`` has and ``good`` lacks, parents first. Raises UsageError if good is not an ancestor."""
+        """The commits that ``bad`` has and ``good``, an ancestor, lacks, parents first. Raises UsageError."""
         first, last = self.find(good), self.find(bad)
         shared = _git(self.root, "merge-base", first, last)
         if shared != first:
@@ -75,10 +75,7 @@ class Project:
         return f"working tree, {commit}{dirty}"
 
     def check_out(self, commit: str, home: Path) -> Path:
-        """A folder with the files of a commit, except those of submodules; made once for equal ones.
-
-        It stays while the caller holds a pin of ``home``.
-        """
+        """A folder with a commit's files but submodules, one for equal ones; a pin of ``home`` keeps it."""
         tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
         folder = home / FOLDER / tree
         if is_kept(folder, home):
@@ -131,7 +128,7 @@ def _outer_path() -> list[Path]:
 
 
 def is_kept(folder: Path, home: Path) -> bool:
-    """Whether a side already exists. Its use is recorded: a garbage collection removes what was not used for long."""
+    """Whether a side exists. Records its use: garbage collections remove what was not used for long."""
     try:
         status = folder.stat()
     except FileNotFoundError:

@@ -46,10 +46,9 @@ class SideKernels:
         *,
         in_folders: bool,
     ) -> "SideKernels":
-        """Ask the side for the kernels of these files, each with a NAME, a NAME/SHAPE or an empty name for all of them.
-
-        A file that only this side cannot read is a kernel that failed. ``in_folders`` puts the kernels of each file
-        below its name.
+        """Ask the side for the kernels of these files, each with a NAME, a NAME/SHAPE or an empty name for
+        all. A file that only this side cannot read is a failed kernel. ``in_folders`` puts kernels below
+        their file's name.
         """
         opened = cls(asked, side)
         for file, kernel in files:
@@ -112,7 +111,7 @@ async def open_sides(
     devices: Sequence[Device] = (),
     recall: bool = True,
 ) -> tuple[Authors, SideKernels, SideKernels]:
-    """The authors of ``base`` and ``head``, and the kernels of both. Kernels have the same names on either side."""
+    """The authors of both sides, and their kernels, which have the same names on either side."""
     sides = tuple(
         msgspec.structs.replace(side, name=name)
         for name, side in (("base", start.base), ("head", start.head))

@@ -1,4 +1,4 @@
-"""Sides of a comparison that are already built: a bundle, or the builds of a recorded run that the store still has."""
+"""Sides that are already built: a bundle, or the builds of a recorded run that the store still has."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +29,8 @@ from tileyard.workers.run_records import RunRecord, find_runs
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSide:
-    """The selected ``cases`` of a suite that is already built, and by case the data that a runner needs for it and its target.
-
-    ``gone`` gives the reason for cases that are no longer available. ``quarantined`` cases are left out.
+    """The selected ``cases`` of a built suite, and by case what a runner needs for it, and its target.
+    ``gone`` says why cases are not available. ``quarantined`` ones are left out.
     """
 
     suite: Suite
@@ -43,9 +42,8 @@ class StoredSide:
 
 
 def open_stored(side: Side, select: tuple[str, ...], bench: Bench) -> StoredSide:
-    """Find the content of a stored side.
-
-    Raises UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
+    """Find the content of a stored side. Raises UsageError, BundleError, or IncompatibleError for a bundle
+    that does not fit this host.
     """
     if side.stored.startswith(RUN):
         opened = _read_run(side.stored.removeprefix(RUN), bench)
@@ -93,9 +91,8 @@ def find_entries(
 
 
 class FindStored:
-    """Finds the data that a runner needs for a case of a stored side, None for one of another side.
-
-    Programs find their steps as they are on that side now: for these it gives only the build.
+    """Finds what a runner needs for a case of a stored side, None for another side; for programs only the
+    build, as steps are those of that side now.
     """
 
     def __init__(self, sides: Collection[str], entries: Mapping[str, RunEntry]) -> None:
@@ -161,7 +158,7 @@ def _read_run(run: str, bench: Bench) -> StoredSide:
 
 
 def _name_trial(trial: Trial) -> tuple[str, str]:
-    """The testcase of a trial and its name in it: a suite's own, else the kernel with arguments and config."""
+    """A trial's testcase and its name in it: a suite's own, else the kernel with arguments and config."""
     if trial.testcase:
         return trial.testcase, trial.case.removeprefix(f"{trial.testcase}/")
     if not (values := {**trial.arguments, **trial.config}):

@@ -36,9 +36,8 @@ async def open_kernels(
     authors: Authors,
     settings: Settings,
 ) -> StoredKernels:
-    """The kernels of the stored sides, and if there is only one, the kernels of the other side's files.
-
-    Raises UsageError if two files have a case of the same name, or if the sides have no case in common.
+    """The kernels of the stored sides, and of the other side's files if there is only one. Raises UsageError
+    if two files have a case of one name, or the sides have none in common.
     """
     files = {"base": start.base_files, "head": start.head_files}
     texts = [kernel for own in files.values() for _, kernel in own]
@@ -86,7 +85,7 @@ class _Beside:
         self._cases: dict[str, SuiteCase] = {}
 
     async def read(self, file: str, kernel: str) -> AsyncIterator[Build]:
-        """Read a file, or only the named kernel of it; a file that this side cannot read is a kernel that failed."""
+        """Read a file, or only its named kernel; a file that this side cannot read is a failed kernel."""
         try:
             suite = await read_suite_with_kernels(
                 Path(file), self._settings, self._authors, self._side
@@ -103,9 +102,8 @@ class _Beside:
     def choose(
         self, stored: Mapping[str, SuiteCase], select: tuple[str, ...]
     ) -> dict[str, SuiteCase]:
-        """Its selected cases for comparison with those of a stored side.
-
-        A kernel without a case of the same name there gets those cases instead, with their arguments and configs.
+        """Its selected cases to compare with a stored side's. A kernel without a case of the same name there
+        gets that side's cases, with their arguments and configs.
         """
         own = tuple(self._cases.values())
         if select:

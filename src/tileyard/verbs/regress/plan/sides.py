@@ -50,10 +50,7 @@ class Installed(Record):
 
 
 def find_side(named: str) -> Side:
-    """The side of ``.``, a Python or the folder of a virtual environment, with that name.
-
-    Raises UsageError if there is no Python.
-    """
+    """The side of ``.``, a Python or a virtual environment's folder, with that name. Raises UsageError."""
     if named == HERE:
         return Side(name=named)
     path = Path(named).absolute()
@@ -93,10 +90,9 @@ def probe_side(side: Side, variables: dict[str, str]) -> Installed:
 
 
 def side_variables(side: Side, scratch: Path, *, is_plain: bool) -> dict[str, str]:
-    """The environment in which a side runs this very Tileyard, and its own version of everything else.
-
-    A folder with a link to it goes first: the folder that contains it may also contain a TileLang. With
-    ``is_plain`` TileLang's passes run without shortcuts that are made for one version.
+    """The environment in which a side runs this very Tileyard and its own version of all else. A folder with
+    a link goes first, as Tileyard's own may also hold a TileLang. With ``is_plain`` TileLang's passes run
+    without version-bound shortcuts.
     """
     # Nothing is imported from the current folder: it may be TileLang's own.
     variables = {"PYTHONSAFEPATH": "1", ANY_TILELANG: "1"}

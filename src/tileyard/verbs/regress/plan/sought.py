@@ -1,4 +1,4 @@
-"""Finds the change between the good and the bad revision of a bisection, and judges whether a commit has it."""
+"""Finds the change between a bisection's good and bad revision, and judges whether a commit has it."""
 
 import math
 from collections.abc import Sequence
@@ -25,10 +25,9 @@ TIMES: Final = (TIME[0], CPU_TIME[0])
 
 
 class SoughtChange(Record):
-    """The difference of a case between the bad revision and the good one.
-
-    ``ratio`` is that of the times if it is slower or faster, or of the numbers if it is worse or better. ``outcome`` is
-    that of a failure, empty if the case cannot even be read. ``figure`` is the changed figure of its binary.
+    """A case's change from good to bad. ``ratio`` is that of times if slower or faster, of numbers if worse
+    or better. ``outcome`` is a failure's, empty if the case cannot even be read. ``figure`` is the changed
+    figure of its binary.
     """
 
     case: str
@@ -49,9 +48,8 @@ class SoughtChange(Record):
 
 
 def find_change(compared: Regression, limits: Sequence[Limit] = ()) -> SoughtChange:
-    """The one change of a comparison; with ``limits`` the first figure that breaks one.
-
-    Raises UsageError if there is none, or if several cases have changed.
+    """The one change of a comparison, with ``limits`` the first figure that breaks one. Raises UsageError for
+    none, or for several changed cases.
     """
     changed = [
         row
@@ -95,10 +93,8 @@ def _refuse(compared: Regression, limits: Sequence[Limit]) -> NoReturn:
 
 
 def judge_commit(sought: SoughtChange, compared: Regression, *, is_parent: bool = False) -> Answer:
-    """Whether head has the change that base lacks. Raises WorkerLostError if the host or the device failed.
-
-    Compared with the good revision, a figure has changed if it has moved by more than half of the change; compared with
-    the commit's own parent, any move in that direction suffices.
+    """Whether head has the change that base lacks; for figures, more than half of it, or any of it against
+    the commit's own parent. Raises WorkerLostError if the host or the device failed.
     """
     row = next((row for row in compared.rows if row.case == sought.case), None)
     if row is None and sought.kind == "fails":
@@ -114,7 +110,7 @@ def judge_commit(sought: SoughtChange, compared: Regression, *, is_parent: bool 
 
 
 def _judge_figure(sought: Change, row: TimedRow, least: float) -> Answer:
-    """Whether a figure has moved by more than ``least`` of the change; unknown if its function may have another name."""
+    """Whether a figure moved by more than ``least`` of the change; unknown if a function may be renamed."""
     told = [one for one in row.changes if one.metric == sought.metric]
     moved = {one.function: _find_share(one, sought) for one in told}
     share = moved.get(sought.function, None if None in moved.values() else 0.0)

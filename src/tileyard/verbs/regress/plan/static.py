@@ -31,9 +31,8 @@ def compare_sides(
     head: Sequence[Sequence[Build]],
     gate: Gate,
 ) -> Regression:
-    """Compare builds of at least one round per side; the first round gives the figures.
-
-    Raises UsageError for a limit on a figure that no build has.
+    """Compare builds of at least one round per side, of which the first gives the figures. Raises UsageError
+    for a limit on a figure that no build has.
     """
     require_reported(gate.limits, target, (*base[0], *head[0]))
     rounds = _Rounds(base, head)
@@ -64,7 +63,6 @@ def _is_silent(build: Build) -> bool:
 
 
 def _name_side(name: str, builds: Sequence[Build]) -> str:
-    """The name of a side, with the compiler if its builds record it."""
     named = (read_reported(build.details).compiler for build in builds)
     compiler = next(filter(None, named), "")
     return f"{name} ({compiler})" if compiler else name
@@ -116,7 +114,7 @@ class _Rounds:
         )
 
     def _times(self, case: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """A kernel's build times; the first of several rounds fills caches, and does not count."""
+        """A kernel's build times without those of the first of several rounds, which fills caches."""
         counted = slice(1, None) if len(self._base) > 1 else slice(None)
         return _passed_times(self._base[counted], case), _passed_times(self._head[counted], case)
 

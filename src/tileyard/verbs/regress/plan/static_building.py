@@ -1,4 +1,4 @@
-"""The verb ``regress`` without a device: builds kernels on two sides in turn. No earlier build or answer is used."""
+"""The verb ``regress`` without a device: builds kernels on two sides in turn, reusing no build or answer."""
 
 from collections.abc import Sequence
 

@@ -24,11 +24,9 @@ from tileyard.verbs.regress.result.timed import (
 def fold_pairs(
     source: Pairs, refused: Mapping[str, Sequence[Build]], gate: Gate
 ) -> tuple[tuple[TimedRow, ...], tuple[str, ...], Mean | None]:
-    """All rows, the worst first; the rows whose control differs from base; the mean of timed rows.
-
-    Benjamini and Hochberg: R of N rows count as changed if R of the intervals at level ``q R / N`` are beyond the margin, for
-    the largest such R. All intervals are shown at that level, so they agree with the verdicts. ``refused`` are kernels that
-    a side could not even plan.
+    """All rows, the worst first; rows whose control differs from base; the mean of timed rows. Benjamini and
+    Hochberg: R of N rows are changed if R intervals at level ``q R / N`` are beyond the margin, for the
+    largest such R. All intervals are shown at that level. ``refused`` are kernels that a side could not plan.
     """
     timed = [pair for pair in source.pairs if pair.batches and not pair.failure]
     edges = [math.log1p(gate.margin_of(pair.name)) for pair in timed]
@@ -101,7 +99,7 @@ def find_level(
     edges: Sequence[float],
     all_earlier: Sequence[Sequence[float]] | None = None,
 ) -> float:
-    """The level of all intervals, by Benjamini and Hochberg: see ``fold_pairs``. ``edges`` are logarithms of their margins."""
+    """The level of all intervals by Benjamini and Hochberg, see ``fold_pairs``; ``edges`` are log margins."""
     count = len(all_values)
     known = all_earlier or [()] * count
     for changed in range(count, 1, -1):

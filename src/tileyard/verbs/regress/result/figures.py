@@ -27,10 +27,7 @@ TELLING_RATIO = 1.1
 
 
 class Change(Record):
-    """A figure that differs. ``function`` is the device function, empty if there is only one.
-
-    A side without such a figure, because it depends on the call, has None.
-    """
+    """A figure that differs, None where it depends on the call. ``function`` is empty if there is only one."""
 
     metric: str
     base: float | None
@@ -39,10 +36,8 @@ class Change(Record):
 
 
 class BuildTimes(Record):
-    """Build times of the kernels that both sides built, in seconds per round.
-
-    ``ratio`` is the median of head over base over all rounds, ``low`` and ``high`` are its extremes.
-    ``is_first``: this was the only round, in which caches were filled as well.
+    """Build times of the kernels that both sides built, in seconds per round. ``ratio`` is the median of head
+    over base, with its extremes. ``is_first``: this was the only round, in which caches were filled.
     """
 
     base_s: tuple[float, ...]
@@ -89,7 +84,6 @@ def _functions_of(build: Build) -> dict[str, dict[str, float]]:
 
 
 def _figures_of(taken: Resources) -> dict[str, float]:
-    """The known figures by metric."""
     dynamic, occupancy = taken.dynamic_shared_bytes, taken.occupancy
     figures: dict[str, float | None] = {
         "registers": taken.registers,

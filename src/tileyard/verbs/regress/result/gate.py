@@ -1,4 +1,4 @@
-"""Decides which rows fail a comparison in time: how much slower is too much, and what is allowed until a date."""
+"""Which rows fail a comparison in time: how much slower is too much, and what is allowed until a date."""
 
 import datetime
 from collections import Counter
@@ -22,12 +22,11 @@ class CaseMargin(Record):
 
 
 class Gate(Record):
-    """The rules that fail a comparison. Shares are of base's time.
-
-    ``margin`` is the smallest change that matters; a case that matches entries of ``margins`` has that of the first. A kernel
-    fails if it is known to be slower by more than its margin and more than ``fail_over``. ``limits`` are those of figures that
-    compilers report. ``allow`` lists exceptions, each valid as long as ``today`` is not after its last day.
-    ``faults`` selects ``all`` faults, or those ``lost`` in head: not new kernels, nor those that base does not build either.
+    """The rules that fail a comparison, in shares of base's time. ``margin`` is the smallest change that
+    matters; the first match in ``margins`` overrides it. A kernel fails if known to be slower by more than
+    its margin and ``fail_over``. ``limits`` are on compilers' figures. ``allow`` lists exceptions up to their
+    last days. ``faults`` is ``all``, or ``lost`` for those in head: not new kernels, nor those that base does
+    not build either.
     """
 
     margin: float

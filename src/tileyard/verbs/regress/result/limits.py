@@ -24,7 +24,7 @@ _FORM = re.compile(
 
 
 class Limit(Record):
-    """``metric`` may grow (or fall, if ``falls``) by ``amount``, or by ``amount`` percent of base's figure."""
+    """``metric`` may grow (or fall, if ``falls``) by ``amount``, or by so many percent of base's figure."""
 
     metric: str
     amount: float
@@ -42,10 +42,7 @@ class Limit(Record):
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:
-    """Parse ``registers:+5%,spills:+0,occupancy:-10%``; ``missing`` adds nothing to what every comparison checks.
-
-    Raises UsageError.
-    """
+    """Parse ``registers:+5%,spills:+0,occupancy:-10%``; ``missing`` adds nothing. Raises UsageError."""
     limits: list[Limit] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         if part == MISSING:
@@ -71,7 +68,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
 
 
 def require_figures(limits: Sequence[Limit], target: str) -> None:
-    """Raise UsageError for a limit on a figure that builds for the target never have, as far as that is known ahead."""
+    """Raise UsageError for limits on figures that builds for the target are known never to have."""
     known = find_needs(target).figures
     for limit in limits:
         if known is not None and limit.metric not in (*known, BUILD):
@@ -79,7 +76,7 @@ def require_figures(limits: Sequence[Limit], target: str) -> None:
 
 
 def require_reported(limits: Sequence[Limit], target: str, builds: Sequence[Build]) -> None:
-    """Raise UsageError for a limit on a figure that none of these builds has; those that failed say nothing."""
+    """Raise UsageError for a limit on a figure that none of these builds has; failed ones say nothing."""
     passed = [build for build in builds if build.outcome is Outcome.PASSED]
     known = list_metrics(passed)
     for limit in limits if passed else ():

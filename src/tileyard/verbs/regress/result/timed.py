@@ -26,10 +26,7 @@ Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
 
 
 class Ratio(Record):
-    """Head's time or number as a multiple of base's, from ``processes`` processes that timed both.
-
-    Its interval is None if these are too few.
-    """
+    """Head's time or number over base's; no interval if too few ``processes`` timed both."""
 
     ratio: float
     low: float | None
@@ -44,15 +41,14 @@ class Allowance(Quarantine):
 
 
 class TimedRow(Record):
-    """A kernel or program on both sides. ``message`` names a doubt; ``base_message`` and ``head_message`` are failures of the sides.
-
-    ``ratio`` is None if the two were not timed together; ``control`` is base against itself. ``disturbed`` is the number
-    of processes that do not count because other work disturbed them. ``base`` and ``head`` are times of a launch or run,
-    or numbers in another ``unit``; ``better`` says which of two is better. ``shifted`` are ratios with the code of both at
-    other places in memory, if it seems to have changed. ``smallest`` is the smallest detectable change, as a share of base's
-    value, None for too few processes. ``margin`` is the row's own if it differs from the common one. ``changes`` are
-    figures of the binary that differ, if the target reports them; ``broken`` has a line per broken limit of these. Build times
-    are those of the rounds that count. ``gates`` are the faults that fail the comparison; ``allowed`` are reasons for others.
+    """A kernel or program on both sides. ``message`` is a doubt, ``base_message`` and ``head_message`` are
+    failures. ``ratio`` is None if the two were not timed together; ``control`` is base against itself;
+    ``disturbed`` counts the processes that do not count. ``base`` and ``head`` are times, or numbers in
+    ``unit``; ``better`` says which is better. ``shifted`` are ratios with the code at other places, if it
+    seems changed. ``smallest`` is the smallest detectable change, a share of base's value, None for too few
+    processes. ``margin`` is set if the row's own. ``changes`` are figures that differ, ``broken`` the limits
+    that they break. Build times are of the rounds that count. ``gates`` are the faults that fail the
+    comparison, ``allowed`` the reasons for others.
     """
 
     case: str
@@ -109,7 +105,7 @@ def format_change(ratio: float) -> str:
 
 
 class Control(Record):
-    """Base against itself on one device, over all rows. ``is_alarm``: the whole interval is beyond the margin."""
+    """Base against itself on one device. ``is_alarm``: the whole interval is beyond the margin."""
 
     device: str
     ratio: Ratio
@@ -124,13 +120,12 @@ class Mean(Record):
 
 
 class Regression(Record):
-    """The comparison of two sides in time. ``rows`` has the worst first.
-
-    ``margin`` is the smallest change that matters, as a share, and ``fail_over`` how much slower a kernel may be, 0 for
-    its margin. ``false_alarms`` are rows whose base differs from itself, and ``controls`` the same per device.
-    ``mean`` is None if no pair was timed. ``seconds`` is the duration of the run, ``timed_s`` that in which kernels or
-    programs ran. ``compared`` is the kind of a row. ``run`` is empty for numbers measured elsewhere. ``notes`` report how
-    far their reports agree, and remarks of the gate.
+    """The comparison of two sides in time; ``rows`` has the worst first. ``margin`` is the smallest change
+    that matters, a share; ``fail_over`` how much slower a kernel may be, 0 for its margin. ``false_alarms``
+    are rows whose base differs from itself, ``controls`` the same per device. ``mean`` is None if nothing was
+    timed. ``seconds`` is the run's time, ``timed_s`` that in which kernels or programs ran. ``compared`` is
+    the kind of a row. ``run`` is empty for numbers from elsewhere, ``notes`` say how far their reports agree,
+    and what the gate remarks.
     """
 
     run: str
@@ -157,7 +152,7 @@ class Regression(Record):
 
     @property
     def exit_status(self) -> int:
-        """1 if something gates, 3 if only infrastructure failed or trials are unrecorded, 130 if interrupted."""
+        """1 if something gates, 3 for infrastructure only or unrecorded trials, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
         if self.broken or any(row.gates for row in self.rows):

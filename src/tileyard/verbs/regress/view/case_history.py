@@ -1,4 +1,4 @@
-"""The times that ``regress`` measured for a case, run by run, as text: intervals drawn, and where they changed."""
+"""The times that ``regress`` measured for a case, run by run, as drawn intervals, and where they changed."""
 
 import datetime
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def describe_series(series: Series) -> str:
 
 
 def describe_shift(series: Series, shift: Shift) -> str:
-    """``+8.90 % (+7.01 .. +10.80) after 1a2b3c4d5e, not later than 5e4d3c2b1a``: the range of possible causes."""
+    """``+8.90 % (+7.01 .. +10.80) after 1a2b3c4d5e, not later than 5e4d3c2b1a``: the range of causes."""
     change = f"{format_change(shift.ratio)} % ({format_change(shift.low)} .. {format_change(shift.high)})"
     last, first = series.points[shift.last], series.points[shift.first]
     if not shift.is_of_code:
@@ -87,7 +87,7 @@ def _describe(point: Point, drawn: str) -> str:
 
 
 def _draw(points: tuple[Point, ...]) -> Iterator[str]:
-    """Each point as a dot on its interval, all on one axis a little wider than the times; intervals are cut at its ends."""
+    """Each point as a dot on its interval, on one axis a little wider than the times; it cuts intervals."""
     times = [point.time_ns for point in points]
     left, right = min(times) * 0.98, max(times) * 1.02
 

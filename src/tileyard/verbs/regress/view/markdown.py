@@ -1,4 +1,4 @@
-"""The times of two versions as a comment on a pull request: the worst first, intervals drawn, equal rows folded."""
+"""The times of two versions as a pull request's comment: the worst first, equal rows folded."""
 
 import math
 from collections import Counter

@@ -54,7 +54,7 @@ def print_regression(console: Console, result: Regression) -> None:
 
 
 def _kind_of(row: TimedRow) -> tuple[str, str]:
-    """What rows share that are shown as one: nothing is known of them but messages, which differ in numbers at most."""
+    """What rows share that are shown as one: only messages are known, which differ in numbers at most."""
     is_own = row.ratio is not None or row.changes or row.broken
     return row.verdict, row.case if is_own else leave_out_numbers("\n".join(describe_more(row)))
 
@@ -107,7 +107,7 @@ def _describe_place(result: Regression) -> Iterator[str]:
 
 
 def _line(row: TimedRow, result: Regression, alike: Sequence[TimedRow]) -> Text:
-    """Columns of equal width followed by the kernel's name, which may have any length, or by those of rows that are ``alike``."""
+    """Columns of equal width, then the kernel's name of any length, or those of ``alike`` rows."""
     names = [clean_line(one.case) for one in (row, *alike)]
     name = names[0]
     if alike:
@@ -163,7 +163,7 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
 
 
 def describe_controls(result: Regression) -> Iterator[str]:
-    """``base against itself on cuda:1: +0.02 % (-0.10 .. +0.14)`` if there are several devices, or one raises an alarm."""
+    """``base against itself on cuda:1: +0.02 % (-0.10 .. +0.14)``, for several devices or an alarm."""
     for control in result.controls:
         if control.is_alarm or len(result.controls) > 1:
             alarm = ", a false alarm" if control.is_alarm else ""
@@ -181,7 +181,6 @@ def describe_change(change: Change) -> str:
 
 
 def _list_changes(row: TimedRow) -> Iterator[str]:
-    """A line for each figure that differs, in columns."""
     described = [(*_describe(change), _ratio(change)) for change in row.changes]
     cells = [tuple(map(clean_line, one)) for one in described]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
