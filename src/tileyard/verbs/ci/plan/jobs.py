@@ -58,7 +58,7 @@ class Wanted(Record):
         return self.on or DEFAULT_TARGET
 
     def find_classes(self, times: Iterable[RunTime]) -> dict[str, str]:
-        """For each target the class of devices whose times count; empty for all, also without times of ``on``."""
+        """For each target the class of devices whose times count; empty for all, also if ``on`` has none."""
         is_known = any(class_of(time.device) == self.on for time in times)
         return {self.kernels: "", COMMAND: self.on if is_known else ""}
 

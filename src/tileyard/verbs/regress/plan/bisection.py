@@ -37,7 +37,7 @@ class Answer(Record):
 
 
 class Step(Record):
-    """A test of ``commit`` against ``base`` (the good revision or its own parent), and the ``suspects`` left."""
+    """A test of ``commit`` against ``base``, the good revision or a parent, and the ``suspects`` left."""
 
     commit: Commit
     base: str

@@ -27,7 +27,7 @@ TELLING_RATIO = 1.1
 
 
 class Change(Record):
-    """A figure that differs, None where it depends on the call. ``function`` is empty if there is only one."""
+    """A figure that differs, None where it depends on the call. An empty ``function`` is the only one."""
 
     metric: str
     base: float | None

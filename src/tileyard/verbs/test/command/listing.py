@@ -30,9 +30,8 @@ def list_cases(
     settings: Settings,
     read_run_times: Callable[[], Sequence[RunTime]],
 ) -> tuple[str, ...]:
-    """The ids of the selected cases, in the order of the suite, before ``--changed`` decides. Raises UsageError.
-
-    Commands that list cases are run, and the authors of kernels asked.
+    """The ids of the selected cases in the suite's order, before ``--changed`` decides. Runs commands that
+    list cases, asks authors. Raises UsageError.
     """
     start = start_test(suite, given)
     if start.is_bundle:
@@ -63,7 +62,7 @@ def list_cases(
 
 
 def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) -> Suite:
-    """A suite with its kernels; processes of their own ask the authors. Raises UsageError and KernelFileError."""
+    """A suite with its kernels, asked of authors' processes. Raises UsageError and KernelFileError."""
 
     def make_author(side: Side, file: str) -> Author:
         side = msgspec.structs.replace(side, python_limit_s=settings.python_limit_s)
@@ -80,7 +79,6 @@ def read_whole(path: Path, settings: Settings, parameters: Mapping[str, str]) ->
 
 
 def _find_classes(start: StartTest) -> dict[str, str]:
-    """The class of devices of each target's cases."""
     named = next((name.partition(":")[0] for name in start.devices), "")
     kernels = find_needs(start.target).device_class
     return {COMMAND: named or KIND, start.target: named or kernels}

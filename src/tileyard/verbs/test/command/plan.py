@@ -20,7 +20,8 @@ def plan(
     json: AsJson = False,
     **options: Unpack[PlanOptions],
 ) -> int:
-    """Predict how long a suite runs on a number of slots, what limits it, and how long other splits would take.
+    """Predict how long a suite runs on a number of slots, what limits it, and how long other splits would
+    take.
 
     Times come from the store, or from a file of another tool with --durations; then no suite is needed.
     Nothing is built, and only commands that list cases are run.

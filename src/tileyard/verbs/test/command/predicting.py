@@ -49,9 +49,8 @@ def predict_run(
     settings: Settings,
     read_run_times: Callable[[], Sequence[RunTime]],
 ) -> Prediction:
-    """Predict the run time of a suite, or of the cases in a file of times. Raises UsageError if it cannot be planned.
-
-    For a suite, an option not given defaults to the cost of starting that its last run measured.
+    """Predict the run time of a suite, or of the cases in a file of times. Raises UsageError if it cannot be
+    planned. For a suite, start-up costs not given are those that its last run measured.
     """
     options = complete(PlanOptions, given)
     _refuse_contradictions(suite, options)
@@ -160,9 +159,7 @@ def _learn(times: Sequence[ImportedTime], suite: Suite, file: Path) -> dict[str,
 def _divide(
     outlook: Outlook, suite: Suite, find_target: Callable[[SuiteCase], str], steps: KnownSteps
 ) -> list[tuple[tuple[Expected, ...], int]]:
-    """The parts of a suite's run, one after another, with expected times, and the number of devices
-    that each case holds.
-    """
+    """The parts of a run, one after another: expected times, and the devices that each case holds."""
     keys = [(find_target(case), case.work.devices) for case in suite.cases]
     members: dict[tuple[str, int], list[SuiteCase]] = {key: [] for key in keys}
     for case in outlook.selection.cases:

@@ -22,7 +22,7 @@ from tileyard.verbs.test.view.words import Rerun, rerun_command
 
 
 def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
-    """Carry out the run, show it, and return the exit status. Raises UsageError for a report that could not be written."""
+    """Carry out the run, show it, and return the exit status. Raises UsageError for unwritable reports."""
     console = Console(stderr=as_json)
     ran = run_suite(suite, options, load_settings(), carry_on(console))
     if as_json:
@@ -52,9 +52,8 @@ def list_all(suite: str, options: TestOptions, *, as_json: bool) -> int:
 
 
 def pack(start: StartTest, *, as_json: bool) -> int:
-    """Build the cases of a suite and write them into a bundle; 1 if one could not be built.
-
-    1 and no bundle if none could, even if all are in quarantine; no bundle and 130 if that was interrupted.
+    """Pack the built cases of a suite: 1 if one could not be built; without a bundle 1 if none could, even if
+    all are in quarantine, or 130 if interrupted.
     """
     settings = load_settings()
     layout = SuiteLayout(settings.home, rerun_command(start.path))
@@ -77,7 +76,6 @@ def pack(start: StartTest, *, as_json: bool) -> int:
 
 
 def _annotate(result: SuiteResult, rerun: Rerun) -> None:
-    """Print annotations in a job of GitHub Actions."""
     if os.environ.get(JOB) == "true":
         checkout = os.environ.get("GITHUB_WORKSPACE")
         with outliving_readers():

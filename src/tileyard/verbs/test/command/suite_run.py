@@ -27,7 +27,7 @@ ROOM_BYTES, CASE_BYTES = 64 << 10, 1 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteRun:
-    """A finished run of a suite: its result, how to run one of its cases again, and what could not be written."""
+    """A finished run of a suite: result, command to run a case again, and what could not be written."""
 
     result: SuiteResult
     rerun: Rerun

@@ -8,19 +8,16 @@ from tileyard.verbs.test.result.result import SuiteResult
 
 
 class StartTest(Verb[SuiteResult], kw_only=True):
-    """Begin a run of a suite: of ``path``, the cases that ``wish`` selects.
-
-    ``slots`` is the number of cases of programs that run at once if no ``devices`` are named, 0 for one on each core;
-    for kernels on a CPU it is the number of parts of the cores. ``split`` is the maximum length of a piece, in seconds.
-    ``shard`` is ``2/8`` for the second of eight. ``changed`` leaves out the cases that the run of that name, or
-    ``any``, has proven, and with ``is_explained`` each case states what decided; ``rerun_failed`` leaves out those that
-    did not fail in their last run. ``durations`` is a file of times measured elsewhere, ``durations_pattern`` selects
-    its lines with times if it is a log of an unknown kind, ``toolchain`` is a bundle that steps use, which must be of
-    ``commit`` if that is given. ``is_bundle`` is set if ``path`` is a bundle of a suite; with ``pack_to`` nothing is
-    run, and such a bundle is written there. ``retries`` None means the policy's value. With ``require_check`` a case
-    that nothing was compared with fails. Without ``keep_work`` the folders of cases that passed are removed. With
-    ``fail_fast`` nothing is begun after the first failure that gates. ``check_sync`` is as in a yard. ``parameters``
-    are values of the suite's parameters; the others have their first value.
+    """Run the cases of a suite at ``path`` that ``wish`` selects. ``slots`` is how many cases of programs run
+    at once without named ``devices``, 0 for the number of cores; kernels on a CPU get such parts of the
+    cores. ``split`` limits a piece, in seconds. ``shard`` is ``2/8`` for the second of eight. ``changed``
+    leaves out what the run of that name, or ``any``, has proven, and if ``is_explained`` each case states
+    what decided; ``rerun_failed`` what did not fail last. ``durations`` is a file of times, in whose lines
+    ``durations_pattern`` finds them if it is an unknown log. ``toolchain`` is a bundle that steps use, of
+    ``commit`` if given. ``is_bundle``: so is ``path``, of a suite; with ``pack_to`` one is written there and
+    nothing runs. ``retries`` None means the policy's. With ``require_check`` unchecked cases fail. Without
+    ``keep_work`` folders of passed cases are removed. With ``fail_fast`` the first failure that gates ends
+    the run. ``check_sync`` is as in a yard. ``parameters`` not given have their first value.
     """
 
     opener = "tileyard.verbs.test.plan.suites:open_suite"

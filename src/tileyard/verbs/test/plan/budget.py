@@ -1,7 +1,5 @@
-"""A budget of wall time: selects the most valuable cases that fit, and states why the others are left out.
-
-The order: cases that failed recently, then the cheapest case of each family that nothing covers yet, then the
-cases that find most failures per second.
+"""A budget of wall time: selects the most valuable cases that fit, and says why others are left out. First
+cases that failed recently, then the cheapest case of each uncovered family, then most failures per second.
 """
 
 from collections import Counter
@@ -59,10 +57,8 @@ def is_failure(outcome: Outcome) -> bool:
 def fit_budget(
     facts: Sequence[CaseFacts], budget_s: float, slots: int, costs: Costs = NO_COSTS
 ) -> dict[str, str]:
-    """The cases that are left out, in the order of the suite, each with its reason.
-
-    The others are the most valuable ones whose plan on ``slots`` ends within ``budget_s``. Raises
-    UsageError if not a single one fits.
+    """The cases that are left out, in suite order, each with its reason. The others are the most valuable
+    whose plan on ``slots`` ends within ``budget_s``. Raises UsageError if none fits.
     """
     if slots < 1:
         raise UsageError(f"{slots} slots run nothing", "there must be at least one")

@@ -45,9 +45,8 @@ Stand = tuple[str, str]
 def choose(
     suite: Suite, wish: Wish, today: datetime.date, expected_s: Mapping[str, float]
 ) -> Selection:
-    """The cases of a suite that run, and for the others the reason, in the order of the suite.
-
-    ``expected_s`` is the expected time of each case, by its id, if known. Raises UsageError if a text selects no case, or if nothing is left to run.
+    """The cases that run, and for the others the reason, in suite order. ``expected_s`` are known expected
+    times by id. Raises UsageError if a text selects no case, or nothing is left.
     """
     policy = find_policy(suite, wish.policy)
     sieve = _Sieve(suite.cases)
@@ -323,11 +322,8 @@ def _tell_of_lost(suite: Suite, wish: Wish) -> Iterator[str]:
 def choose_smoke(
     cases: Sequence[SuiteCase], expected_s: Mapping[str, float]
 ) -> dict[Stand, tuple[str, ...]]:
-    """The ids that represent each family and class of dtypes.
-
-    These are the cases declared as smoke cases; without any, the case with the shortest expected time.
-    Cases without an expected time come after those with one; of equal cases the one with the least data
-    is taken, then the first of the suite.
+    """The ids that represent each family and class of dtypes: declared smoke cases, else the one with the
+    shortest expected time, which unknown ones follow; of equal ones that with the least data, then the first.
     """
     members: dict[Stand, list[SuiteCase]] = {}
     for case in cases:
@@ -358,10 +354,8 @@ def _size(case: SuiteCase) -> int:
 
 
 def find_meant(text: str, cases: Sequence[SuiteCase]) -> frozenset[str]:
-    """The ids of the cases that a text on the command line selects: the first of these rules that matches any.
-
-    The case of that id alone; all of a testcase, family or tag of that name; the result of an expression of
-    such texts; ids that match it as a glob; ids that contain it.
+    """The ids that a text on the command line selects, by the first rule that matches any: that id alone; a
+    testcase, family or tag; an expression of such texts; a glob of ids; a part of ids.
     """
     if named := _find_named(text, cases):
         return named

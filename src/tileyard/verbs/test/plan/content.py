@@ -1,9 +1,6 @@
-"""Identifies a case by its content, and finds the cases that a change of files touches.
-
-Nothing is built and nothing runs. An identity covers the steps of a case and the content of the files
-that they name, or the file of a kernel and what is asked of it. It covers neither names nor the
-location of the files, so it is the same in every checkout: two jobs with the same identity would run
-the same thing twice.
+"""Identifies a case by its content, and finds the cases that a change of files touches; nothing is built or
+run. An identity covers a case's steps and the files that they name, or a kernel's file and what is asked of
+it, but no names or places: two jobs with one identity, in any checkouts, would run the same twice.
 """
 
 import os
@@ -42,10 +39,8 @@ _ESCAPES = {
 
 
 class Contents:
-    """Identities of the cases of one checkout, whose top is ``root``; each file is read once.
-
-    Files are named relative to ``root``, so suites that share them agree, wherever in the checkout each
-    of them is.
+    """Identities of the cases of a checkout, whose top is ``root``; each file is read once, and named
+    relative to it, so that suites which share files agree.
     """
 
     def __init__(self, root: Path) -> None:
@@ -62,9 +57,8 @@ class Contents:
         ]
 
     def identify(self, case: SuiteCase, folder: Path, on: str = "") -> Digest:
-        """The identity of a case of a suite in ``folder``, whose kernels are complete.
-
-        ``on`` is what it runs on: the target of a kernel, the class of devices of a program.
+        """The identity of a case, whose kernels are complete, of a suite in ``folder``. ``on`` is what it
+        runs on: a kernel's target, a program's class of devices.
         """
         match case.work:
             case CommandWork() as work:
@@ -134,9 +128,8 @@ class NamedFiles:
                 return tuple(sorted({pattern for patterns in found for pattern in patterns}))
 
     def by_step(self, step: Step, base: Path | None) -> tuple[str, ...]:
-        """The files that a step names: its inputs, and the files among its arguments.
-
-        ``base`` is the directory that it runs in if it names none; None if one is made for it.
+        """The files that a step names: inputs, and files among its arguments. ``base`` is where it runs if it
+        names no directory; None if one is made for it.
         """
         folder = step.cwd or ("" if base is None else str(base))
         named = [*step.inputs, *self._find_files(step.argv, folder)]
@@ -195,10 +188,8 @@ def _place_pattern(place: str) -> re.Pattern[str]:
 
 
 class Change(Record):
-    """Files that changed, by their paths below ``root``, the top of the checkout.
-
-    All cases depend on files that match ``always``; files that match ``ignore`` touch none. Both are
-    globs and paths from ``root``, as in steps.
+    """Changed files, by their paths below ``root``, the top of the checkout. All cases depend on those that
+    match ``always``, none on those that match ``ignore``: globs and paths from ``root``, as in steps.
     """
 
     root: Path
@@ -208,9 +199,8 @@ class Change(Record):
 
 
 class Touched(Record):
-    """The cases that a change touches, by their ids. If ``why_all`` is not empty, these are all.
-
-    ``unnamed`` are changed files that no step names and of which the suite does not say to which cases they belong.
+    """The ids of the cases that a change touches: all if ``why_all`` says so. ``unnamed`` files are in no
+    step, and the suite does not say to which cases they belong.
     """
 
     cases: tuple[str, ...]
@@ -231,10 +221,8 @@ def parse_changed(text: str) -> tuple[str, ...]:
 
 
 def find_touched(suite: Suite, change: Change) -> Touched:
-    """The cases of a suite that a change touches.
-
-    A file that no step names touches all of them, unless the suite says where it belongs: it may be a part of the suite
-    itself, a module that its steps import or the source of a program. So do files of ``change.always``, and those in which
+    """The cases of a suite that a change touches: all for a file that no step names, unless the suite says
+    where it belongs, as it may be a module or source of a step; for files of ``change.always``; and where
     cases are declared.
     """
     named_files = NamedFiles()
@@ -259,15 +247,14 @@ def find_touched(suite: Suite, change: Change) -> Touched:
 
 
 def _list_files(suite: Suite, case: SuiteCase, named_files: NamedFiles) -> tuple[str, ...]:
-    """The files that a case's steps name, and those that the suite says belong to it."""
     belonging = (one for one in suite.belongs if any(is_about(text, case) for text in one.cases))
     named = named_files.by_case(case, Path(suite.folder))
     return (*named, *(file for one in belonging for file in one.files))
 
 
 def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
-    """The changed file, from ``change.root``, because of which a command has to run: one that it names,
-    one of ``also`` (absolute), or one on which everything depends. Empty if there is none.
+    """The changed file, from ``change.root``, that requires a command: one that it names, one of ``also``
+    (absolute), or one on which all depends; empty if there is none.
     """
     named = (*NamedFiles().by_step(step, Path(step.cwd)), *also)
     asked = (*named, *(_absolute(change.root, text) for text in change.always))
@@ -282,9 +269,8 @@ def touches_step(step: Step, change: Change, also: Iterable[str] = ()) -> str:
 
 
 def list_filters(suite: Suite, cases: Iterable[SuiteCase], root: Path) -> dict[str, list[str]]:
-    """For each family of these cases the files on which its cases depend, as globs relative to ``root`` if they are below it.
-
-    A folder is written as ``folder/**``, like filters of paths in workflows.
+    """For each family the files on which its cases depend, as globs (``folder/**``, as filters of workflows),
+    relative to ``root`` if below it.
     """
     named_files = NamedFiles()
     found: dict[str, set[str]] = {}
@@ -300,9 +286,8 @@ def list_filters(suite: Suite, cases: Iterable[SuiteCase], root: Path) -> dict[s
 
 
 def is_named(file: str, pattern: str) -> bool:
-    """Whether an absolute pattern of a step names a file: as such, as its folder, or as a glob.
-
-    The file need not exist any more. As in steps ``*`` stays within a folder and ``**`` does not.
+    """Whether an absolute pattern of a step names a file, which need not exist: itself, its folder, or a
+    glob, in which ``**``, and not ``*``, crosses folders.
     """
     if file == pattern or file.startswith(pattern.rstrip(os.sep) + os.sep):
         return True
@@ -322,7 +307,7 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 def _find_reason(
     suite: Suite, change: Change, files: Sequence[str], named: set[str]
 ) -> tuple[str, list[str]]:
-    """The reason why all cases are touched, if they are; and the changed files of which nothing says what they touch."""
+    """Why all cases are touched, if they are; and the changed files of which nothing says what they touch."""
     declaring = {suite.path, *(case.where.rpartition(":")[0] for case in suite.cases)}
     always = [_absolute(change.root, text) for text in change.always]
     unnamed = []

@@ -23,7 +23,7 @@ _LONG = {"bf": "bfloat", "fp": "float", "f": "float", "i": "int", "s": "int", "u
 
 
 def canonical_dtype(text: str) -> str:
-    """The canonical name of a type, such as ``float16`` for ``fp16``, ``half``, ``np.float16``; empty if unknown."""
+    """The canonical name of a type: ``float16`` for ``fp16``, ``half``, ``np.float16``; empty if unknown."""
     name = text.strip().lower().rpartition(".")[2]
     name = name.removeprefix("fp8_") if name.startswith("fp8_e") else name
     name = _NAMES.get(name, name)

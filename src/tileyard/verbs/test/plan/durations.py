@@ -41,7 +41,7 @@ FASTEST_S = 1e-3
 
 
 class Known(Record):
-    """Recorded time of a case: the median, the time that nine of ten runs do not exceed, and the number of runs."""
+    """Recorded time of a case: median, the time that nine of ten runs do not exceed, number of runs."""
 
     seconds: float
     high_s: float
@@ -49,9 +49,8 @@ class Known(Record):
 
 
 def learn(times: Iterable[RunTime], target: str = "", device_class: str = "") -> dict[str, Known]:
-    """Recorded time of each case, by its id, on this target and class of devices, or on all.
-
-    A case of which no run ended by itself is expected to take as long as those runs did.
+    """Recorded time of each case, by its id, on this target and class of devices, or on all. If no run of a
+    case ended by itself, it is expected to take as long as they did.
     """
     ended: dict[str, list[float]] = {}
     others: dict[str, list[float]] = {}
@@ -87,7 +86,7 @@ def note_strangers(times: Sequence[ImportedTime], cases: Iterable[SuiteCase]) ->
 
 
 def tabulate(times: Iterable[RunTime], device_class: str = "") -> str:
-    """The result of ``learn`` for each case, in a form that ``imports.read_times`` reads; empty if there is none."""
+    """The times of ``learn`` in a form that ``imports.read_times`` reads; empty if there are none."""
     attempts = list(times)
     known = learn(attempts, device_class=device_class)
     if not known:
@@ -126,9 +125,8 @@ def expect(cases: Sequence[SuiteCase], known: Mapping[str, Known]) -> tuple[Expe
 
 
 def expect_imported(times: Iterable[ImportedTime], case_s: float = 0.0) -> tuple[Expected, ...]:
-    """An imported history used in place of the suite itself.
-
-    With ``case_s`` each entry consists of cases of that many seconds; the last one is shorter.
+    """An imported history in place of a suite. With ``case_s`` each entry consists of cases of that many
+    seconds; the last is shorter.
     """
     expected = []
     for time in times:
@@ -170,10 +168,9 @@ def _summarize(times_s: list[float]) -> Known:
 def _guess(
     new: Sequence[SuiteCase], cases: Sequence[SuiteCase], known: Mapping[str, Known]
 ) -> list[Expected]:
-    """Times of new cases from known ones of their family: ``log(seconds)`` is linear in ``log(size)``.
-
-    The slope is the family's, or that of all known cases together if the family has too few; the height is that
-    of the cases of the same family and dtype, or of the family. Sizes are not compared across families.
+    """Times of new cases from known ones of their family: ``log(seconds)`` is linear in ``log(size)``. The
+    slope is the family's (all known cases' if it has too few), the height that of its cases of one dtype, or
+    of the family.
     """
     if not new:
         return []

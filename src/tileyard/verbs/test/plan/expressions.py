@@ -17,7 +17,7 @@ def is_expression(text: str) -> bool:
 
 
 def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
-    """The cases, out of ``every``, that an expression selects; ``find`` gives those of each text in it. Raises UsageError."""
+    """The cases of ``every`` that an expression selects; ``find`` gives a text's. Raises UsageError."""
     words = [word for word in _WORD.findall(text) if word not in _OPERATORS]
     numbers: Iterator[int] = iter(range(len(words)))
     # Python's own parser reads it, with a name for each text, because texts may contain what it cannot read.

@@ -21,7 +21,7 @@ MOVED = 1.2
 
 
 class CaseHistory(Record):
-    """Duration of a case: median, the time that nine of ten runs do not exceed, and its share of the total."""
+    """A case's median time, the time that nine of ten runs do not exceed, and its share of the total."""
 
     case: str
     seconds: float
@@ -53,11 +53,9 @@ class Moved(Record):
 
 
 class History(Record):
-    """All cases that ran. ``total_s`` is the sum of their medians: one run of all, one after another.
-
-    ``longest`` are the cases that take longest, ``longest_testcases`` the testcases, in which a case's
-    ``seconds`` are the sum of its cases'. ``moved`` are those that changed most, ``compared`` the
-    number of cases that could be compared. ``high_s`` of a testcase is the sum of its cases'.
+    """All cases that ran; ``total_s`` is the sum of their medians. ``longest`` are the longest cases and
+    ``longest_testcases`` the testcases, whose ``seconds`` and ``high_s`` are sums. ``moved`` changed most of
+    the ``compared`` ones.
     """
 
     cases: int

@@ -1,9 +1,7 @@
-"""Reads test durations that other tools have recorded.
-
-Supported are tables (``testcase,seconds`` or ``testcase,case,seconds`` by their column names; lines
-that begin with ``#`` are ignored), ``.test_durations`` of pytest-split, the JSON of lit, JUnit XML, and
-logs of the tools in ``log_times``. The content decides the kind of a file. A test for which a file has null or nothing
-in place of a time has none; anything else that is no time is a mistake.
+"""Reads test durations of other tools, whose kind their content decides: tables (``testcase,seconds`` or
+``testcase,case,seconds`` by column names; ``#`` begins a comment), ``.test_durations`` of pytest-split, the
+JSON of lit, JUnit XML, and logs as in ``log_times``. null or nothing in place of a time is none; what else is
+no time is a mistake.
 """
 
 import csv
@@ -49,9 +47,8 @@ class _JunitRow(Record):
 
 
 def read_times(path: Path, pattern: str = "") -> tuple[ImportedTime, ...]:
-    """The times of a file, or of all JUnit files of a folder, each case once; with a pattern, those that it finds in the lines.
-
-    Raises UsageError that names file, line and key.
+    """The times of a file, or of a folder's JUnit files, each case once; with a pattern, those that it finds
+    in lines. Raises UsageError naming file, line and key.
     """
     if path.is_dir():
         files = sorted(path.rglob("*.xml"))
@@ -209,10 +206,8 @@ def _line_of(text: str, key: str) -> int:
 
 
 def read_junit(path: Path, text: str) -> Iterator[ImportedTime]:
-    """All tests that have a time and were not skipped. Raises UsageError that names file and line.
-
-    A file with a document type is refused: it can declare entities, which can grow without bounds or
-    name other files.
+    """All tests that have a time and were not skipped. A document type is refused: its entities could grow
+    without bounds or name files. Raises UsageError naming file and line.
     """
     reader = _Reader(path)
     try:
@@ -298,7 +293,7 @@ def _read_by_pattern(path: Path, text: str, pattern: str) -> Iterator[ImportedTi
 
 
 def _join_phases(path: Path, rows: Iterable[TimedLine]) -> Iterator[ImportedTime]:
-    """Adds a test's setup, call and teardown; of several runs of it the last counts."""
+    """Adds up a test's setup, call and teardown; of several runs of it the last counts."""
     phases: dict[tuple[str, str], dict[str, float]] = {}
     for row in rows:
         seconds = _try_seconds(row.given)

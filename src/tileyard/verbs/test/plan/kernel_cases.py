@@ -34,10 +34,9 @@ async def read_suite_with_kernels(
     side: str = "",
     parameters: Mapping[str, str] = NOTHING,
 ) -> Suite:
-    """The suite of a file or folder, also of a Python file of kernels, as the authors of ``side`` describe them.
-
-    Kernels get their names and complete arguments, and a testcase that lists no case has one for each kernel and named
-    shape. The authors of files are asked; the caller closes them. Raises UsageError and KernelFileError.
+    """The suite of a file or folder, or of a Python file of kernels, as authors of ``side`` describe them;
+    the caller closes these. Kernels get names and complete arguments; a testcase without cases has one per
+    kernel and named shape. Raises UsageError and KernelFileError.
     """
     draft = await asyncio.to_thread(read_draft, path, settings, NOTHING, parameters)
     works = (case.work for case in draft.cases)

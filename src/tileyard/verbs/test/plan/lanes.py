@@ -9,10 +9,7 @@ from tileyard.base.events import StepKind
 
 
 class Timed(NamedTuple):
-    """A case: the times of its golden step (0 if that is made), its run and its check step; and whose data it shares.
-
-    ``golden`` names the case whose golden step this one waits for, -1 for none.
-    """
+    """Times of golden (0 if made), run and check step; ``golden`` is the case to wait for, -1 for none."""
 
     golden_s: float
     run_s: float
@@ -37,9 +34,8 @@ class _Task(NamedTuple):
 
 
 class _Simulation:
-    """Pieces on slots; golden steps in the order of the pieces, and checks before them, on lanes.
-
-    What has a slot or a lane waits for a place: first come, first served.
+    """Pieces on slots; golden steps in the pieces' order, and checks before them, on lanes. Who has a slot or
+    a lane waits for a place, first come, first served.
     """
 
     def __init__(self, cases: Sequence[Timed], pieces: Sequence[range], room: Room) -> None:
@@ -107,7 +103,7 @@ class _Simulation:
         heappush(self._events, (now_s + seconds, self._count, task))
 
     def _go_on(self, piece: deque[int]) -> None:
-        """A slot continues with the next case of its piece, then with the next piece, or waits for golden data."""
+        """A slot takes its piece's next case, or the next piece, or waits for golden data."""
         if not piece:
             if not self._pieces:
                 return
@@ -122,10 +118,9 @@ class _Simulation:
 
 
 def _take(piece: deque[int]) -> _Task:
-    """The run of the first case of a piece."""
     return _Task(None, piece.popleft(), piece)
 
 
 def simulate_steps(cases: Sequence[Timed], pieces: Sequence[range], room: Room) -> float:
-    """The end of the last step, in seconds from the start; ``pieces`` are ranges of cases in the order in which they start."""
+    """The end of the last step, in seconds; ``pieces`` are ranges of cases in the order of their starts."""
     return _Simulation(cases, pieces, room).run()

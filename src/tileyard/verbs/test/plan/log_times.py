@@ -1,7 +1,4 @@
-"""Recognizes log lines that state how long a test took: those of known tools, and those that a pattern describes.
-
-``imports`` decides how the times are used, and whether they are valid.
-"""
+"""Recognizes log lines with a test's time, of known tools or by a pattern; ``imports`` judges them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +28,7 @@ MOST_SHOWN = 60
 
 
 class TimedLine(Record):
-    """A line with the time of a test, as written. ``number`` counts from 1.
-
-    Times of different phases of a test add up; of others the last counts.
-    """
+    """A test's time as written, lines from 1; times of other phases add up, of one the last counts."""
 
     number: int
     testcase: str
@@ -67,9 +61,8 @@ _RUN_TIME = re.compile(r"\bModel RUN TIME:?\s*(\d+(?:\.\d+)?)\s*(us|ms|s)\b")
 
 
 def scan_log(lines: Iterable[Line]) -> list[TimedLine]:
-    """The lines of pytest, ctest, Google Test, lit and the serial simulator that have times.
-
-    Programs that ctest runs may print lines of Google Test; their times are part of ctest's own.
+    """The lines of pytest, ctest, Google Test, lit and the serial simulator that have times. Times of Google
+    Test within ctest are part of ctest's own.
     """
     found: dict[str, list[TimedLine]] = {name: [] for name in (*_READERS, "simulator")}
     simulator = _Simulator()
@@ -119,9 +112,8 @@ _READERS: dict[str, tuple[re.Pattern[str], Callable[[int, re.Match[str]], TimedL
 
 
 class _Simulator:
-    """A log that names a testcase first, then its cases, then how long the model ran for them.
-
-    With one case since the last time, the time is that case's; with none or several, the testcase's.
+    """A log that names a testcase, then its cases, then the model's time: the single case's since the last
+    time, else the testcase's.
     """
 
     def __init__(self) -> None:
@@ -174,8 +166,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
 
 
 def scan_by_pattern(lines: Iterable[Line], pattern: re.Pattern[str]) -> Iterator[TimedLine]:
-    """The times that a pattern finds. A line that only names a case, or a testcase, names it for the next time.
-
+    """The times that a pattern finds. A line that only names a case or testcase names it for the next time.
     Raises UsageError for an unknown unit; the caller adds the file.
     """
     testcase = case = ""

@@ -1,4 +1,4 @@
-"""Tells the owner of a suite that its ``{device}`` counts what a mask leaves, when it meets a mask for the first time."""
+"""Tells the owner of a suite that ``{device}`` counts what a mask leaves, when it first meets a mask."""
 
 from collections.abc import Iterable
 

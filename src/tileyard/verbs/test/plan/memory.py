@@ -22,11 +22,10 @@ FOLDER = "suites"
 
 
 class Memory(Record):
-    """The ids of cases that ended badly in their last run, and the cost of starting, in seconds.
-
-    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other piece can start, ``lead_s``
-    the time before the first case of a run. ``steps`` contains what is known of golden and check steps. ``knows_mask``:
-    its owner was told that devices are numbered within a mask.
+    """The ids of cases that ended badly in their last run, and the cost of starting, in seconds:
+    ``startup_s`` of a piece, during whose part ``launch_s`` no other can start, and ``lead_s`` before the
+    first case. ``steps`` is what is known of golden and check steps. ``knows_mask``: its owner knows that
+    masks renumber devices.
     """
 
     failing: tuple[str, ...] = ()
@@ -37,9 +36,8 @@ class Memory(Record):
     knows_mask: bool = False
 
     def costs(self, lanes: int, *, has_devices: bool) -> Costs:
-        """The cost of starting according to earlier runs of the suite, with this number of lanes for steps.
-
-        Steps share the cores with slots, and not with devices.
+        """The cost of starting by earlier runs of the suite, with so many lanes for steps; these share the
+        cores with slots, and not with devices.
         """
         return Costs(
             startup_s=self.startup_s,
@@ -51,10 +49,7 @@ class Memory(Record):
 
 
 def read_memory(home: Path, suite: str) -> Memory:
-    """The memory of the suite with this path; empty if it never ran, or the file is damaged.
-
-    Raises HomeError.
-    """
+    """The memory of this suite; empty if it never ran or the file is damaged. Raises HomeError."""
     path = _path(home, suite)
     try:
         return decode_json(path.read_bytes(), Memory)
@@ -71,10 +66,7 @@ def update_memory(
     started: Startup | None,
     learn: Callable[[Memory], Memory],
 ) -> None:
-    """Add the results of a run; cases that it did not run are unchanged. ``learn`` adds the rest.
-
-    Raises HomeError.
-    """
+    """Add a run's results, leaving cases that did not run; ``learn`` adds the rest. Raises HomeError."""
     known = read_memory(home, suite)
     is_bad = {verdict.case: verdict.is_bad for verdict in verdicts}
     still = (case for case in known.failing if case not in is_bad)

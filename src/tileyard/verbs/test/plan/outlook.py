@@ -29,10 +29,7 @@ class Bounds(Record):
 
 
 class Narrowed(Record):
-    """The cases that run, in the order given, and those that do not, each with its reason.
-
-    ``shards_s`` is the total time of each shard, empty if none was requested.
-    """
+    """Cases that run, in the given order, the others with reasons, and each shard's time, if any."""
 
     expected: tuple[Expected, ...]
     left_out: tuple[LeftOut, ...]
@@ -45,9 +42,8 @@ def narrow(
     bounds: Bounds,
     times: Sequence[RunTime] = (),
 ) -> Narrowed:
-    """The shard of these cases, whose families are given, and the part of it that fits into the budget.
-
-    ``times`` show which cases have failed. Raises UsageError if nothing is left.
+    """The shard of these cases, with their families, and what of it fits the budget. ``times`` show which
+    have failed. Raises UsageError if nothing is left.
     """
     left_out: dict[str, str] = {}
     shards_s: tuple[float, ...] = ()
@@ -102,10 +98,8 @@ def expect_all(
     targets: Callable[[SuiteCase], str],
     imported: Mapping[str, Known],
 ) -> dict[str, Expected]:
-    """Expected time of every case on the class of devices that its target runs on.
-
-    If times are ``imported`` they alone count: jobs that share a suite agree on their shards only if
-    they expect the same, and each has a store of its own.
+    """Expected time of every case on its target's class of devices. ``imported`` times count alone: jobs
+    agree on shards only if they expect the same, and their stores differ.
     """
     expected: dict[str, Expected] = {}
     for target, kind in class_of_target.items():
@@ -122,11 +116,9 @@ def look_ahead(
     bounds: Bounds,
     times: Sequence[RunTime],
 ) -> Outlook:
-    """Select by policy, lists and wish; then take the shard, then the part that fits into the budget.
-
-    ``times`` are those of the store. Jobs agree on their shards only if they expect the same, and each
-    has a store of its own: so a shard, and the part of it that fits, is chosen without it. Raises
-    UsageError if nothing is left.
+    """Select by policy, lists and wish, then take the shard, then what fits the budget. Shards and what fits
+    them ignore ``times``, those of the store: jobs must agree, and each has its own. Raises UsageError if
+    nothing is left.
     """
     known = expecting(times)
     if bounds.shard is None:
@@ -157,7 +149,6 @@ def _look_ahead(
 
 
 def _keep(selection: Selection, narrowed: Narrowed) -> Selection:
-    """The selection without what is left out."""
     kept = {one.case for one in narrowed.expected}
     cases = tuple(case for case in selection.cases if case.id in kept)
     elsewhere = {one.case for one in narrowed.left_out if one.reason.startswith(IN_SHARD)}

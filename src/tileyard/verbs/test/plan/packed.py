@@ -1,7 +1,5 @@
-"""A suite in a bundle: its cases are built and have their golden results.
-
-Paths of the suite's folder, and of the Python that ran it, are marked in its text. On the machine that
-opens the bundle they are replaced by the corresponding local paths.
+"""A suite in a bundle, with builds and golden results. Paths of its folder and Python are marked in its text;
+where it is opened they become local paths.
 """
 
 import re
@@ -36,10 +34,8 @@ FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
 
 
 class PackedSuite(Record):
-    """The selected cases of a suite, the data that a runner needs for each, and the files that steps name.
-
-    ``targets`` is the target of each case's build. ``files`` is a tree that takes the place of the suite's
-    folder.
+    """The selected cases of a suite, what a runner needs for each, its build's target, and ``files``: a tree
+    that takes the place of its folder.
     """
 
     suite: Suite
@@ -51,7 +47,7 @@ class PackedSuite(Record):
 def pack_suite(
     suite: Suite, entries: Mapping[str, RunEntry], targets: Mapping[str, str], objects: ObjectStore
 ) -> bytes:
-    """The text of a suite for a bundle; its files are put into the store. Only cases with entries are included."""
+    """The text of a suite for a bundle, with only cases that have entries; its files go into the store."""
     folder = f"{suite.folder}/"
     cases = tuple(
         msgspec.structs.replace(case, where=case.where.removeprefix(folder))
@@ -77,7 +73,7 @@ def pack_suite(
 
 
 def _keep_used(entries: Iterable[Entry], cases: Sequence[SuiteCase]) -> Iterator[Entry]:
-    """The entries of a list that are about a case of the bundle: of the others nothing is to be said where it is run."""
+    """Entries of a list that are about a case of the bundle; nothing is said of others where it runs."""
     return (one for one in entries if any(fits_case(one.cases, case) for case in cases))
 
 
@@ -103,7 +99,7 @@ def check_suite(manifest: BundleManifest, read: Callable[[Digest], bytes]) -> No
 
 
 def choose_case(names: Iterable[str], case: str, path: Path) -> str:
-    """The case of this name in the bundle at ``path``, with or without folders; for an empty name the only one. Raises UsageError."""
+    """The bundle's case of this name, with or without folders, or its only one for ''. Raises UsageError."""
     known = list(names)
     found = [one for one in known if one == case or one.endswith(f"/{case}") or not case]
     if not found:
@@ -149,11 +145,9 @@ def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
 
 
 def find_named(step: Step, folder: Path) -> list[str]:
-    """The files that a step names among its arguments and variables without declaring them.
-
-    These are arguments, and files of that folder within longer texts, such as ``--data={suite}/a.txt``.
-    A step may read or write the latter: they are packed with it, and are part of no key. Texts that are
-    known only when the step runs name none.
+    """The files that a step names in arguments and variables without declaring them: whole arguments, and
+    files of that folder in longer texts, as ``--data={suite}/a.txt``, which it may read or write: these are
+    packed and in no key.
     """
     within = re.compile(re.escape(f"{folder}/") + END)
     found = dict.fromkeys(find_arguments(step, folder))
@@ -166,7 +160,6 @@ def find_named(step: Step, folder: Path) -> list[str]:
 
 
 def _late_steps(work: object) -> Sequence[Step]:
-    """The steps that run where a bundle is opened."""
     if not isinstance(work, CommandWork):
         return ()
     return tuple(list_late_steps(work).values())

@@ -20,12 +20,10 @@ _ROUNDING = 1 + 1e-9
 
 
 class Costs(Record):
-    """The cost of starting a process, in seconds.
-
-    A process needs ``startup_s`` before its first case. For the first ``launch_s`` of that no other
-    process can start. A process runs a ``piece``, or each ``case`` has its own. ``lead_s`` passes
-    before there is anything to start. Golden and check steps run on ``lanes``, 0 if they do not count; with
-    ``shares_cores``, slots and lanes together have as many places as the more numerous of them.
+    """The cost of starting a process, in seconds: ``startup_s`` before its first case, in whose first
+    ``launch_s`` no other can start, and ``lead_s`` before all. A process runs a ``piece``, or each ``case``
+    has one. Steps run on ``lanes``, 0 if they do not count; with ``shares_cores`` slots and lanes share as
+    many places as the more numerous have.
     """
 
     startup_s: float = 0.0
@@ -53,12 +51,10 @@ class Costs(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """All cases, those of a testcase side by side, and the time of each, its own process included.
-
-    Arrays, because plans for 100,000 cases are compared with each other: testcase ``i`` has the cases from
-    ``bounds[i]`` to ``bounds[i + 1]``, and ``ends_s[j]`` is the time of the first ``j`` cases one after
-    another; ``ends_list_s`` is the same, for access to single ones. ``goldens_s`` and ``checks_s`` are the
-    times of each case's steps beside its device, ``goldens`` the result that each waits for.
+    """All cases, testcases side by side, with times that include their own process: arrays, because plans for
+    100,000 cases are compared. Testcase ``i`` has the cases ``bounds[i]`` to ``bounds[i + 1]``; ``ends_s[j]``
+    is the time of the first ``j`` cases, in ``ends_list_s`` too. ``goldens_s`` and ``checks_s`` are times of
+    steps beside the device, ``goldens`` the result that each waits for.
     """
 
     testcases: list[str]

@@ -1,7 +1,5 @@
-"""Plans: which cases run together, in which order they start, and when the run ends.
-
-The longest piece starts first, and the next free slot takes the next piece. Testcases are not divided,
-which saves start-up time, unless that costs wall time; then the length of a piece is searched for.
+"""Plans: which cases run together, in which order, and when the run ends. The longest piece starts first, the
+next free slot takes the next. Testcases are only divided, which costs start-ups, where that saves time.
 """
 
 from collections import Counter
@@ -57,12 +55,10 @@ class WhatIf(Record):
 
 
 class Prediction(Record):
-    """A plan beside other ways to run the same cases.
-
-    ``floor_s`` is max(longest case, total / slots) without any start-up: no split can be faster.
-    ``sources`` counts what the expected times come from. ``shards_s`` is what each shard takes in all.
-    ``then`` is what runs afterwards: programs and kernels of one suite are parts of its run.
-    ``notes`` are those of the selection, as of families that a policy leaves out. ``file`` is where times come from, if not from the store.
+    """A plan beside other ways to run the same cases. ``floor_s``, max(longest case, total / slots) without
+    start-up, is no split's to beat. ``sources`` counts where expected times come from, ``file`` is it if not
+    the store. ``shards_s`` is each shard's total. ``then`` runs afterwards: programs and kernels are parts of
+    a run. ``notes`` are the selection's.
     """
 
     cases: int
@@ -113,9 +109,8 @@ def make_plan(
 def compare(
     expected: Sequence[Expected], slots: int, costs: Costs = NO_COSTS, fixed_s: float = FIXED_S
 ) -> tuple[WhatIf, ...]:
-    """The usual alternatives: whole testcases by name, or longest first, and pieces of one length.
-
-    Raises UsageError as ``make_plan`` does.
+    """The usual alternatives: whole testcases by name, or longest first, and pieces of one length. Raises
+    UsageError as ``make_plan`` does.
     """
     _require(expected, slots, fixed_s)
     work = gather(expected, costs)
@@ -160,7 +155,6 @@ def find_floor_s(expected: Sequence[Expected], slots: int) -> float:
 
 
 def _require(expected: Sequence[Expected], slots: int, split: Split) -> None:
-    """Refuse input from which no plan can be made."""
     if not expected:
         raise UsageError("no case is selected, so there is nothing to plan")
     if slots < 1:
@@ -213,7 +207,6 @@ def _predict_pieces_s(work: Work, cuts: Cuts, slots: int, costs: Costs) -> float
 
 def simulate(lengths_s: Sequence[float], slots: int, launch_s: float = 0.0) -> list[float]:
     """The end of each piece, in seconds from the start; one process per piece, in the order given.
-
     ``launch_s`` is the first part of each length.
     """
     free_s = [0.0] * min(slots, len(lengths_s))

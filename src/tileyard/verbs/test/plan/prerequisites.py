@@ -1,4 +1,4 @@
-"""Checks whether a host has what a suite or a toolchain requires, before anything is unpacked, built or run."""
+"""Checks whether a host has what a suite or toolchain requires, before anything is unpacked, built or run."""
 
 import os
 import tempfile
@@ -25,9 +25,8 @@ def require_prerequisites(
     more: Mapping[str, str] = NO_VARIABLES,
     named: Sequence[Device] = (),
 ) -> None:
-    """Raise IncompatibleError that names everything missing.
-
-    ``more`` are variables besides our own, such as those of a toolchain, ``named`` devices that a run was given.
+    """Raise IncompatibleError naming all that is missing. ``more`` are variables besides our own, as a
+    toolchain's; ``named`` are a run's devices.
     """
     if needed == NOTHING:
         return

@@ -1,7 +1,5 @@
-"""Reads a suite: its file, the files that it includes, and the cases that its commands print.
-
-A testcase of kernels that names no case has one case per kernel and shape. Only an author knows these:
-``kernel_cases`` asks one.
+"""Reads a suite: its file, what it includes, and the cases that its commands print. Cases of kernels that it
+does not list only an author knows: ``kernel_cases`` asks one.
 """
 
 import os
@@ -77,10 +75,9 @@ def read_suite(
     variables: Mapping[str, str] = NOTHING,
     parameters: Mapping[str, str] = NOTHING,
 ) -> Suite:
-    """The suite of a file or folder with these values of its parameters. Raises UsageError that names file, line and key.
-
-    Commands that list cases are run, with these ``variables`` besides our own. A suite with kernels that lists no case of them
-    is refused: ``kernel_cases.read_suite_with_kernels`` reads these.
+    """The suite of a file or folder with these parameters. Commands that list cases run with ``variables``
+    besides our own. Kernels without listed cases are refused: see ``kernel_cases.read_suite_with_kernels``.
+    Raises UsageError naming file, line and key.
     """
     draft = read_draft(path, settings, variables, parameters)
     cases = []
@@ -258,7 +255,6 @@ class _File:
         return {name: read_text(double(value), at) for name, value in variables.items()}
 
     def _refuse_parameters(self, table: CommonTable, place: Place) -> None:
-        """Refuse ``vars`` with the names of parameters."""
         for name in table.vars:
             if name in self._parameters.values:
                 (place / "vars" / name).fail("is a parameter of this file")
@@ -412,12 +408,9 @@ def _list_cases(
     env: Env,
     values: Mapping[str, str],
 ) -> Iterator[tuple[ListedCaseTable, Place]]:
-    """Run the command that is written at a place; each line of its output is a case in JSON.
-
-    Keys with the value null are left out.
-
-    It gets those variables of ``env`` that do not depend on a case or a step. Raises UsageError that
-    states how it failed, or which of its lines is not a case.
+    """Run the command written at a place, with those variables of ``env`` that depend on no case or step;
+    each line of its output is a case in JSON, in which null means nothing. Raises UsageError naming how it
+    failed, or a line that is no case.
     """
     folder = place.document.folder
     given = {name: text.for_step("list") for name, text in env.items()}

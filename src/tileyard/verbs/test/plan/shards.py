@@ -1,10 +1,8 @@
-"""Shards: a suite divided into parts of equal expected time, with stable cuts from run to run.
-
-Testcases are laid end to end on a line in an order given by hashes, which separates similar names,
-whose expected times may be wrong together. The length of a testcase is the expected time of its cases.
-The line is cut into equal parts; a case belongs to the part that contains its middle. So a shard has at
-most the mean plus one longest case, a testcase is in one shard unless a cut goes through it, and an
-added case moves each cut by less than its own length: only cases next to the cuts change shards.
+"""Shards: a suite in parts of equal expected time, with stable cuts. Testcases lie end to end on a line, each
+as long as its expected time, in an order by hashes: similar names, whose times may be wrong together, lie
+apart. The line is cut into equal parts, and a case is in the part of its middle. So a shard exceeds the mean
+by one longest case at most, a testcase is in one shard unless cut, and an added case moves only cases next to
+cuts.
 """
 
 import re

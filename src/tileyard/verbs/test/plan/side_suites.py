@@ -1,4 +1,4 @@
-"""Lists the programs of the two sides of a comparison: the selected cases of a suite, read from each side's own checkout; or scripts."""
+"""The programs of a comparison's two sides: cases of a suite, as each side's checkout has it, or scripts."""
 
 import asyncio
 import datetime
@@ -44,7 +44,7 @@ from tileyard.verbs.test.result.records import Suite, SuiteCase, Wish
 
 @dataclass(frozen=True, kw_only=True)
 class SideSuite:
-    """The selected cases of one side. ``site`` is the place of its suite, ``quarantined`` the number of cases left out."""
+    """A side's selected cases, the place of its suite, and how many ``quarantined`` ones are left out."""
 
     site: StepSite
     cases: tuple[SuiteCase, ...]
@@ -111,7 +111,7 @@ async def read_sides(
 
 
 def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> StepSite:
-    """The place of a suite with what its steps need of a toolchain's bundle, which is unpacked. See ``open_toolchain`` for errors."""
+    """The place of a suite with a toolchain's bundle, unpacked. Errors are those of ``open_toolchain``."""
     needed = read_manifest(Path(toolchain)).requires.prerequisites
     require_prerequisites(toolchain, needed, settings)
     found = open_toolchain(Path(toolchain), commit, settings.make_home())
@@ -121,7 +121,7 @@ def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> St
 
 
 def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:
-    """The compared cases of a suite, and the number of further ones in quarantine. Raises UsageError if nothing is left."""
+    """The compared cases, and how many more are in quarantine. Raises UsageError if none is left."""
     today = datetime.datetime.now(tz=datetime.UTC).astimezone().date()
     chosen = choose(suite, Wish(select=select), today, {})
     cases = tuple(case for case in chosen.cases if case.id not in chosen.quarantined)
@@ -146,10 +146,7 @@ def open_suite(
 def open_scripts(
     side: Side, files: Sequence[tuple[str, str]], measure: Measure | None, limits: Limits
 ) -> SideSuite:
-    """A side's scripts, each a case that is run by ``tileyard exec`` in the side's environment.
-
-    Raises UsageError for two scripts of one name.
-    """
+    """A side's scripts as cases of ``tileyard exec`` there. Raises UsageError for two of one name."""
     scripts = [Path(file) for file, _ in files]
     name, count = Counter(script.stem for script in scripts).most_common(1)[0] if files else ("", 0)
     if count > 1:

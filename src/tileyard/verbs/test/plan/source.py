@@ -24,10 +24,8 @@ from tileyard.verbs.test.result.records import Plan, SuiteCase
 
 
 class Part(Record):
-    """The cases of a suite that are built for one target and hold the same number of devices, and how they are divided among these.
-
-    The pieces of the plan contain every case once, the longest first. ``expected_s`` is by case, ``steps_s`` the expected times of all
-    golden and check steps.
+    """The cases for one target that hold equally many devices. The plan's pieces have each once, the longest
+    first. ``expected_s`` is by case, ``steps_s`` are all expected times of golden and check steps.
     """
 
     target: str
@@ -38,10 +36,8 @@ class Part(Record):
 
 
 class SuiteSource:
-    """A CaseSource. Each case runs once, and up to ``retries`` times more while it fails.
-
-    ``trials`` are all received trials, by the suite's case, in the order of the attempts. The parts
-    take turns, so that each keeps its own devices busy.
+    """A CaseSource. Each case runs once, and up to ``retries`` more while it fails. ``trials`` are all
+    received, by case, in order of attempts. Parts take turns, so that each keeps its devices busy.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Durations of golden and check steps beside the runs of cases, and which golden results already exist.
-
-A suite's memory keeps, per testcase, the time of a step and the identities of golden steps that have made their result.
-"""
+"""Durations of golden and check steps by testcase, as a suite remembers, and which golden results exist."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,14 +27,14 @@ class StepTimes(Record):
 
 
 class KnownSteps(Record):
-    """Results of earlier runs of a suite: times by testcase, and which golden steps have made their result."""
+    """Of earlier runs of a suite: times by testcase, and which golden steps have made their result."""
 
     times: dict[str, StepTimes] = {}
     made: tuple[str, ...] = ()
 
 
 class Goldens:
-    """Identities of golden steps by their words and the content of the files that they name. Files are read once."""
+    """Identities of golden steps by their words and the files that they name, each read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,9 +59,8 @@ class Goldens:
 def add_steps(
     cases: Sequence[SuiteCase], expected: Sequence[Expected], known: KnownSteps, goldens: Goldens
 ) -> tuple[Expected, ...]:
-    """Expected times of these cases, with their golden and check steps.
-
-    A golden step counts for the first of the cases that share it, and not if its result exists.
+    """Expected times of these cases with golden and check steps. A golden step counts for the first case that
+    shares it, and not if its result exists.
     """
     made, counted = set(known.made), set[str]()
     usual = _mean(known.times.values())

@@ -112,7 +112,6 @@ def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:
 
 
 def _choose_named(start: StartTest, bench: Bench) -> tuple[Device, ...]:
-    """The devices requested by name."""
     return choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
 
 
@@ -318,7 +317,6 @@ class _OpenSuite:
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
 
     def _learn(self, known: Memory) -> Memory:
-        """What is remembered, with this run's golden and check steps, and with what its owner was told."""
         testcases = {case.id: case.testcase for case in self._outlook.selection.cases}
         seconds: dict[tuple[str, StepKind], list[float]] = {}
         for one in self._achieved.steps:
@@ -334,7 +332,6 @@ class _OpenSuite:
         return msgspec.structs.replace(known, steps=steps, knows_mask=knows_mask)
 
     def _write_bundle(self, entries: Mapping[str, RunEntry]) -> None:
-        """Pack the builds of the cases that have one."""
         suite = self._suite
         targets = {case.id: self._target_of(case) for case in suite.cases}
         packing = Packing(
@@ -349,7 +346,7 @@ class _OpenSuite:
     # ---- before anything runs ------------------------------------------------------------------
 
     def _tell_steps(self) -> str:
-        """Report where steps find what they share; returns the digest of their toolchain. Raises IncompatibleError and others."""
+        """Report where steps find what they share; the toolchain's digest. Raises IncompatibleError."""
         start, folder = self._start, self._suite.folder
         if not start.toolchain:
             tell_site(StepSite(suite=folder))
@@ -403,7 +400,6 @@ class _OpenSuite:
         return built.get(case.id) or target_of(case, self._start.target)
 
     def _divide(self) -> Iterator[Part]:
-        """The selected cases of each target, with their plan."""
         selected = self._outlook.selection.cases
         for (target, count), slots in self._count_slots().items():
             cases = tuple(
@@ -427,7 +423,7 @@ class _OpenSuite:
                 )
 
     def _count_slots(self) -> dict[tuple[str, int], int]:
-        """For each target, and number of devices that a case holds, the number of such cases that run at the same time."""
+        """How many cases run at once, by target and number of devices that each holds."""
         found = {}
         selected = self._outlook.selection.cases
         for target, devices in self._devices.items():

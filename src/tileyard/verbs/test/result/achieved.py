@@ -1,4 +1,4 @@
-"""How long a run's cases took on their devices, compared with the best possible, and where the remaining time went."""
+"""How long cases took on their devices, against the best possible, and where the other time went."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Span(Record):
 
 
 class StepSpan(Record):
-    """The time at which a golden or check step of a case ran on a lane, in seconds since the epoch. ``case`` is the key of an attempt."""
+    """When a golden or check step ran on a lane, in seconds since the epoch; ``case`` is an attempt's key."""
 
     case: str
     step: StepKind
@@ -42,10 +42,8 @@ class StepSpan(Record):
 
 
 class Startup(Record):
-    """The cost of starting, in seconds; None if unknown.
-
-    ``startup_s`` is that of a piece, ``launch_s`` the part of it in which no other could start, and
-    ``lead_s`` the time before the first case of the run.
+    """The cost of starting, in seconds, None if unknown: ``startup_s`` of a piece, in whose ``launch_s`` no
+    other could start, and ``lead_s`` before the run's first case.
     """
 
     startup_s: float | None
@@ -54,10 +52,7 @@ class Startup(Record):
 
 
 class Achieved:
-    """A listener that records when every case and step ran, and when something was built.
-
-    ``made`` contains the ids of cases whose golden results existed.
-    """
+    """Records when cases and steps ran, and builds ended. ``made``: ids of cases with golden results."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -68,7 +63,6 @@ class Achieved:
         self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Record the start and the end of a case on its device."""
         match event:
             case BuildStarted(case=case, at=at):  # again if a build for several targets failed
                 self._building.setdefault(case, at)
@@ -116,9 +110,8 @@ class Achieved:
 def measure_makespans(
     spans: Iterable[Span], plan: Plan, began: float, steps: Sequence[StepSpan] = ()
 ) -> list[Makespan]:
-    """The makespan of these spans under a plan that started at that time; empty if nothing ran.
-
-    ``steps`` are those of the same cases beside their devices.
+    """The makespan of these spans under a plan that started then; empty if nothing ran. ``steps`` are those
+    of the same cases beside their devices.
     """
     ordered = sorted(spans, key=lambda span: span.begin)
     if not ordered:
@@ -162,13 +155,10 @@ def measure_startup(
     has_waited: bool = False,
     rivals: Sequence[StepSpan] = (),
 ) -> Startup | None:
-    """The cost of starting in a run with this wait for its first case; None if too little ran to tell.
-
-    If cases ``has_waited`` for builds or golden steps, their first starts do not show the cost of launches.
-
-    The cost of a piece is the lower quartile of the gaps between two pieces on the same device: in longer gaps,
-    a device also waited for work that was not ready. ``rivals`` are steps for which devices wait, as they share
-    the cores: gaps in which one runs do not count.
+    """The cost of starting in a run that waited ``lead_s`` for its first case; None if too little ran. A
+    piece's is the lower quartile of the gaps between pieces on a device, as in longer ones it waited for work
+    too; gaps with a step of ``rivals``, which share the cores, do not count. If cases ``has_waited`` for
+    builds or golden steps, first starts show no cost of launches.
     """
     piece_of = {case: piece for piece in plan.pieces for case in piece.cases}
     last: dict[str, Span] = {}
@@ -201,7 +191,7 @@ def _measure_launch(spans: Iterable[Span]) -> float | None:
 
 
 def join_shared(parts: Sequence[tuple[Makespan, int]], slots: int) -> Makespan:
-    """Combines parts that shared ``slots`` devices; each case of a part held the given number of them at once."""
+    """Combines parts that shared ``slots`` devices; each case of a part held that many of them."""
     total_s = sum(part.total_s * count for part, count in parts)
     longest_s = max(part.bound_s for part, _ in parts)
     joined = join_makespans([part for part, _ in parts])

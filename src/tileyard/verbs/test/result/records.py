@@ -1,9 +1,6 @@
-"""The records of a suite: testcases with cases, the steps of a case, and the settings that select cases.
-
-``reading`` reads a suite into these records; everything else in this room uses only them. Paths in them are
-absolute. The templates of steps already contain what is known when the suite is read (``{suite}``,
-``{testcase}``, ``{case}``, ``{dtype}``, ``{shape}``, the case's own ``vars``); placeholders that are known only
-when a step runs (``PLACES``) remain.
+"""The records of a suite: testcases with cases, their steps, and settings that select cases; ``reading``
+makes them. Paths are absolute; step templates are filled with all that is known by then, and ``PLACES``
+remain until they run.
 """
 
 from collections.abc import Sequence
@@ -21,10 +18,8 @@ Time = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)]
 
 
 class SuiteCase(Record):
-    """One case. ``family`` is its operator family, its testcase's name by default.
-
-    ``smoke`` adds it to the smoke run, ``only_smoke`` keeps it out of full runs. ``where`` is
-    ``file:line`` of its declaration.
+    """One case. ``family`` is by default its testcase. ``smoke`` adds it to smoke runs, ``only_smoke`` keeps
+    it out of full ones. ``where`` is ``file:line`` of its declaration.
     """
 
     testcase: str
@@ -60,20 +55,17 @@ class Rule(Record):
 
 
 class Belonging(Record):
-    """Files, named as inputs are, that belong to the cases which these texts name, besides those of their steps; to none without a text."""
+    """Files, named as inputs are, that belong to the cases of these texts besides their steps' own."""
 
     files: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     cases: tuple[Text, ...]
 
 
 class PolicyTable(Record):
-    """A selection of cases, as written. Empty fields select everything.
-
-    ``select`` is the smoke run (at least one case for each family and class of dtypes), only the cases
-    that are declared as smoke, or all. ``cases`` and ``exclude`` are names of testcases, families and
-    tags, and globs on ids; ``tags`` any of which a case must have. ``skip`` are cases to be left out,
-    with a reason. ``budget_s`` is the wall time that the most valuable cases are to fit into.
-    ``changed`` leaves out what is already proven.
+    """A selection of cases, as written; empty fields select everything. ``select`` is the smoke run (a case
+    per family and class of dtypes), only declared smoke cases, or all. ``cases`` and ``exclude`` name
+    testcases, families, tags, or ids by globs; ``tags`` are those of which a case has any; ``skip`` has
+    reasons. ``budget_s`` is wall time for the most valuable cases. ``changed`` leaves out what is proven.
     """
 
     select: Literal["full", "smoke", "declared"] = "full"
@@ -93,12 +85,10 @@ class Policy(PolicyTable, kw_only=True):
 
 
 class Suite(Record):
-    """A whole suite. ``path`` is the file that it was read from, ``folder`` the base of its relative
-    paths.
-
-    ``parameters`` are the values for which it was read. ``allow``, if not empty, names the only cases
-    that may run; ``skip`` those that must not. ``require`` is what a host must have. ``belongs`` is to which cases files
-    belong that no step names, with absolute globs.
+    """A suite read from the file ``path``; ``folder`` is the base of relative paths, ``parameters`` its
+    values. ``allow``, unless empty, names the only cases that may run, ``skip`` those that must not.
+    ``require`` is what a host must have. ``belongs`` says, by absolute globs, to which cases files belong
+    that no step names.
     """
 
     name: str
@@ -128,10 +118,8 @@ class Suite(Record):
 
 
 class Wish(Record):
-    """The requested selection. ``rerun`` are the ids of cases to run again, None if all may run.
-
-    ``select`` and ``skip`` contain texts as ``choosing.find_meant`` reads them: a case must match one
-    of ``select``, if there is any, and none of ``skip``.
+    """The requested selection: a case must match one of ``select``, if any, and none of ``skip``, texts for
+    ``choosing.find_meant``. ``rerun`` are ids to run again, None if all may run.
     """
 
     policy: str = "full"
@@ -148,10 +136,8 @@ class LeftOut(Record):
 
 
 class Selection(Record):
-    """The selected cases of a suite. ``uncovered`` are requested families of which nothing runs now.
-
-    ``quarantined`` are the cases that run and do not gate, by their ids. ``notes`` are lines for the
-    user, such as a quarantine that has ended.
+    """The selected cases. ``uncovered`` are requested families of which none runs; ``quarantined`` cases, by
+    id, run and do not gate. ``notes`` are for the user, such as of an ended quarantine.
     """
 
     policy: str
@@ -166,12 +152,9 @@ class Selection(Record):
 
 
 class Expected(Record):
-    """Expected time of a case, in seconds, and its source.
-
-    ``seconds`` is the median of ``samples`` earlier runs, ``high_s`` the time that nine of ten of them
-    do not exceed, 0 if unknown. ``golden_s`` and ``check_s`` are the times of its steps beside the
-    device; they are 0 if there is no such step, or the golden result exists or is another case's.
-    ``golden`` identifies the result that a case waits for, empty if none is missing.
+    """Expected time of a case, in seconds: the median of ``samples`` earlier runs; nine of ten do not exceed
+    ``high_s``, 0 if unknown. ``golden_s`` and ``check_s`` are its steps' beside the device, 0 for none and
+    for a result that exists or is another case's. ``golden`` identifies the missing result that it waits for.
     """
 
     case: str
@@ -187,10 +170,7 @@ class Expected(Record):
 
 # A piece cannot be part of a cycle, and the collector would examine 100,000 of them again and again.
 class Piece(Record, gc=False):
-    """Cases of one testcase that run one after another in one process.
-
-    ``expected_s`` includes the start-up of the process.
-    """
+    """Cases of one testcase that one process runs in turn. ``expected_s`` includes its start-up."""
 
     testcase: str
     cases: tuple[str, ...]
@@ -198,12 +178,10 @@ class Piece(Record, gc=False):
 
 
 class Plan(Record):
-    """Pieces in the order in which they start, and the prediction for ``slots`` devices.
-
-    ``bound_s`` is max(longest piece, total / slots): no order of these pieces can be faster. ``predicted_s`` is
-    when the last one ends if everything takes as long as expected. ``split_s`` is the maximum length of a
-    piece, 0 if nothing was split. ``reason`` states the cause of the gap. ``guessed`` is the number of cases of
-    which nothing was known; then the prediction is a guess between ``low_s`` and ``high_s``.
+    """Pieces in starting order, and the prediction for ``slots`` devices. No order ends before ``bound_s``,
+    max(longest piece, total / slots); ``predicted_s`` is the expected end, or between ``low_s`` and
+    ``high_s`` if nothing is known of ``guessed`` cases. ``split_s`` is the maximum length of a piece, 0
+    without one. ``reason`` is that of the gap.
     """
 
     slots: int

@@ -23,12 +23,9 @@ class Attempted(Record):
 
 
 class CaseVerdict(Record):
-    """The end of a case of a suite: that of its last attempt.
-
-    ``is_flaky`` is set if an attempt failed before that one passed. ``quarantine`` states who is
-    responsible for a case that does not gate, None for one that does. ``must_check`` is set if an
-    unchecked one failed. ``proof`` states what decided whether it was proven, if that was requested.
-    ``is_skipped`` is set if it was not begun because the run ended at its first failure.
+    """The end of a case: its last attempt's. ``is_flaky``: one failed before it passed. ``quarantine`` names
+    who is responsible for a case that does not gate. ``must_check``: it failed as unchecked. ``proof`` is
+    what decided, if requested. ``is_skipped``: the run's first failure ended it before.
     """
 
     case: str
@@ -67,12 +64,10 @@ class CaseVerdict(Record):
 
 
 class Makespan(Record):
-    """The time of the cases on ``slots`` devices, in seconds, compared with the best possible.
-
-    ``bound_s`` is max(longest piece, total / slots) with the times measured now, ``predicted_s`` the
-    plan's prediction, ``achieved_s`` the time from the first start to the last end. ``reason`` states
-    the cause of the gap between bound and achieved. Of ``guessed`` cases nothing was known: then the
-    prediction was a guess between ``low_s`` and ``high_s``.
+    """The time of cases on ``slots`` devices, in seconds. ``bound_s`` is max(longest piece, total / slots) as
+    measured, ``predicted_s`` the plan's, ``achieved_s`` from the first start to the last end; ``reason`` is
+    that of the gap. If nothing was known of ``guessed`` cases, the prediction was between ``low_s`` and
+    ``high_s``.
     """
 
     slots: int
@@ -87,11 +82,9 @@ class Makespan(Record):
 
 
 class SuiteResult(Record):
-    """The result of a run. ``verdicts`` has every selected case once, in the order of the suite.
-
-    ``home`` is the directory of logs and data. ``plans`` are those of its parts, which run side by
-    side: kernels and programs of one suite are two. ``seconds`` is the duration of the whole run.
-    ``unrecorded`` are the trials that the store could not take.
+    """The result of a run, with a verdict for each selected case, in suite order. ``home`` has logs and data.
+    ``plans`` are of its parts, such as kernels and programs, side by side. ``seconds`` is the whole run's.
+    ``unrecorded`` trials are not in the store.
     """
 
     run: str
@@ -167,7 +160,7 @@ def judge_cases(
 
 
 def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict, ...]:
-    """The verdicts of a run that ended at its first failure: cases that were not begun are skipped, which is not passed."""
+    """The verdicts of a run that its first failure ended: cases not begun are skipped, not passed."""
     return tuple(
         msgspec.structs.replace(one, is_skipped=True, message=why)
         if one.outcome is Outcome.NOT_RUN
@@ -177,7 +170,7 @@ def skip_unbegun(verdicts: Sequence[CaseVerdict], why: str) -> tuple[CaseVerdict
 
 
 def fails_run(trial: Trial, *, retries: int, require_check: bool) -> bool:
-    """Whether a case has failed for good with this attempt; faults of devices, queues and hosts are not failures of the case."""
+    """Whether an attempt is a case's last and failed; faults of devices, queues and hosts are not its own."""
     if trial.outcome is Outcome.UNCHECKED:
         return require_check
     is_failure = trial.outcome not in WELL | INFRASTRUCTURE | {Outcome.NOT_RUN}

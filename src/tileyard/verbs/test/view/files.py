@@ -20,10 +20,9 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 
 class Report(contextlib.AbstractContextManager["Report"]):
-    """A file that is never visible half written, and the folders above it.
-
-    As a context manager, it can reserve disk space before anything is written; the reservation is dropped if
-    the block ends with an error. All methods raise UsageError that names the path if it cannot be written.
+    """A file that is never visible half written, and its folders. As a context manager it can reserve disk
+    space, which is dropped if the block fails. All methods raise UsageError naming the path if it cannot be
+    written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,9 +39,8 @@ class Report(contextlib.AbstractContextManager["Report"]):
         self._draft.__exit__(kind, error, trace)
 
     def reserve(self, room_bytes: int) -> None:
-        """Reserve a place for the file, and this number of bytes if they are available, so that a full disk cannot prevent it.
-
-        A file that is not plain, such as a pipe, is opened when it is written.
+        """Reserve a place for the file, and so many bytes if available: a full disk then cannot prevent it.
+        One that is not plain, as a pipe, is opened when written.
         """
         if not self._path.exists() or self._path.is_file():
             with self._explained():
@@ -75,9 +73,8 @@ class Report(contextlib.AbstractContextManager["Report"]):
 
 
 class CaseLogs:
-    """Copies of the logs of cases, made as these end: ``CASE.log`` below a folder, its attempts one after another.
-
-    Raises UsageError if such a folder is not possible. The first later copying error is in ``error``.
+    """Copies of cases' logs, made as these end: ``CASE.log`` below a folder, all attempts in one. Raises
+    UsageError if that is impossible; ``error`` is the first later failure.
     """
 
     def __init__(self, folder: Path, home: Path) -> None:
@@ -133,9 +130,8 @@ def _write_whole(file: BinaryIO, data: bytes) -> None:
 
 
 def read_tail(path: Path, size: int) -> str:
-    """The last whole lines of a log, ``size`` bytes at most, without terminal codes; empty if unreadable.
-
-    A first line states how much precedes them.
+    """The last whole lines of a log, at most ``size`` bytes, without terminal codes, below a line on what
+    precedes them; empty if unreadable.
     """
     try:
         with path.open("rb") as file:

@@ -30,9 +30,8 @@ _CUT = "\n\nThere was no room for the rest of this page.\n"
 
 
 def write_step_summary(result: SuiteResult, path: Path, rerun: Rerun | None = None) -> None:
-    """Append Markdown to the file that ``$GITHUB_STEP_SUMMARY`` names, as much as there is room for.
-
-    Raises UsageError if it cannot be written.
+    """Append Markdown to the file that ``$GITHUB_STEP_SUMMARY`` names, as much as there is room for. Raises
+    UsageError if it cannot be written.
     """
     try:
         used = path.stat().st_size if path.exists() else 0
@@ -45,9 +44,8 @@ def write_step_summary(result: SuiteResult, path: Path, rerun: Rerun | None = No
 def annotations(
     result: SuiteResult, root: Path | None = None, rerun: Rerun | None = None
 ) -> list[str]:
-    """Workflow commands to print, one per line: errors, warnings, and the number of further ones.
-
-    Files below ``root``, the checkout, are named relative to it.
+    """Workflow commands to print, one per line: errors, warnings, and how many more. Files below ``root``,
+    the checkout, are relative to it.
     """
     command = rerun or rerun_command(result.path)
     errors, warnings = result.failed + result.faults, result.spared + result.flaky
@@ -83,9 +81,8 @@ def _fit(blocks: Iterable[str], room: int) -> bytes:
 def _annotate(
     level: str, group: Sequence[CaseVerdict], folders: tuple[Path, Path | None], rerun: str
 ) -> str:
-    """One annotation for a case, or for several that failed with the same message, at the line of the first.
-
-    ``folders`` are those of the suite and of the checkout.
+    """One annotation for a case, or for several that failed with one message, at the first one's line.
+    ``folders`` are those of the suite and the checkout.
     """
     properties: dict[str, str] = {}
     folder, root = folders
@@ -105,7 +102,7 @@ def _annotate(
 
 
 def _find_place(verdict: CaseVerdict, folder: Path) -> tuple[str, str]:
-    """The file and line of a compiler's error where that is a file of the suite, else those that declare the case."""
+    """File and line of a compiler's error if in the suite, else those that declare the case."""
     found = _COMPILED.search(verdict.message) if verdict.outcome is Outcome.COMPILE_ERROR else None
     if found is not None:
         path = Path(os.path.normpath(folder / found["file"]))

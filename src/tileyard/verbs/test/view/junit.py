@@ -1,12 +1,9 @@
-"""A run of a suite as JUnit XML, in the form of Maven Surefire.
-
-A testcase is a ``testsuite``, a case a ``testcase``. If the case itself failed, it has a ``failure``
-with its outcome as the type. If devices, queues or hosts failed, or it never ran, it has an ``error``;
-if ``--fail-fast`` ended the run before it, it is ``skipped``. A case that passed after failed attempts
-has a ``flakyFailure`` (or ``flakyError``) for each of these. One that failed to the end has its first
-failed attempt as the failure, the others as ``rerunFailure`` (or ``rerunError``). Cases in quarantine
-that failed are ``skipped``: readers of this file gate by it. Paths of files below the working directory
-are relative: servers look for them in the repository.
+"""A run of a suite as JUnit XML, in the form of Maven Surefire: a ``testsuite`` per testcase, a ``testcase``
+per case. A failed case has a ``failure`` with its outcome as type; one that did not run, or for faults of
+devices, queues or hosts, an ``error``; one after ``--fail-fast`` is ``skipped``, and so is a failed one in
+quarantine, as readers gate by this file. Failed attempts are a ``flakyFailure`` (or ``flakyError``) each if
+the case passed, else after the first a ``rerunFailure`` (or ``rerunError``). Paths below the working
+directory are relative, as servers look for them in the repository.
 """
 
 import re
@@ -60,7 +57,7 @@ class _Suite(Record):
 
 
 def write_junit(result: SuiteResult, report: Report) -> None:
-    """Write the file, without logs if there is no room for them. Raises UsageError if it cannot be written."""
+    """Write the file, without logs if there is no room. Raises UsageError if it cannot be written."""
     report.write(_render(result, LOG_BYTES), _render(result, 0))
 
 
@@ -96,7 +93,7 @@ def _divide(result: SuiteResult) -> dict[str, _Suite]:
 
 
 def _testcase_of(case: str, known: set[str]) -> str:
-    """The testcase of a case that did not run: one that did, if possible, else all but the last part of the id."""
+    """The testcase of a case that did not run: one that did, else all but the last part of the id."""
     name = case
     while "/" in name:
         name = name.rpartition("/")[0]
@@ -147,10 +144,7 @@ def _testcase(suite: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
 
 
 def _add_failures(element: Element, verdict: CaseVerdict, quotes: "_Quotes") -> None:
-    """Add the failure or error of a case, and the results of its retries.
-
-    The first attempt with the verdict's own kind represents it, as in Surefire.
-    """
+    """Add a case's failure or error, the first attempt of the verdict's kind, as in Surefire; and retries."""
     is_error = verdict.outcome in ERRORS
     failed = failed_attempts(verdict)
     main = next((one for one in failed if (one.outcome in ERRORS) is is_error), None)

@@ -1,7 +1,5 @@
-"""A run of a suite as a page of GitHub's Markdown, in blocks that can be omitted from the end.
-
-Foreign text is escaped: a message cannot become a heading, a link, HTML, or another column of its
-table.
+"""A run of a suite as GitHub's Markdown, in blocks that can be omitted from the end. Foreign text is escaped:
+it cannot become a heading, a link, HTML or a column.
 """
 
 import re

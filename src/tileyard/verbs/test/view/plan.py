@@ -93,7 +93,7 @@ def _say_shards(console: Console, prediction: Prediction) -> None:
 
 
 def _say_left_out(console: Console, left_out: tuple[LeftOut, ...]) -> None:
-    """Print the cases that are left out, a line per kind of reason. All are counted; those in other shards are not listed."""
+    """Print the cases left out, a line per kind of reason; all are counted, other shards' not listed."""
     if left_out:
         say(console, f"left out: {count_of(len(left_out), 'case')}")
     told = [left for left in left_out if not left.reason.startswith(IN_SHARD)]

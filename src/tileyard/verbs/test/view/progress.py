@@ -29,9 +29,8 @@ class SuiteLayout:
     tick_s = 1.0
 
     def __init__(self, home: Path, rerun: Rerun, *, is_verbose: bool = False) -> None:
-        """Logs are below ``home``; ``rerun`` gives the command that runs just one case.
-
-        If it ``is_verbose``, cases that passed have a line, too.
+        """Logs are below ``home``; ``rerun`` gives the command for a single case. If it ``is_verbose``, cases
+        that passed have a line, too.
         """
         self._home = home
         self._rerun = rerun
@@ -76,9 +75,8 @@ class SuiteLayout:
         return line
 
     def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> Text:
-        """A view of the console's size, if that leaves room for more than its frame.
-
-        One text of lines that are padded and cut here: tables would cost four times as much.
+        """A view of the console's size, if that has room for more than its frame: one text of lines padded
+        and cut here, as tables would cost four times as much.
         """
         width, height = options.size
         rows = max(1, min(TAIL_ROWS, height - OTHER_LINES))
@@ -203,7 +201,7 @@ def _when(one: Running) -> str:
 
 
 def _say_left(view: RunView, now_s: float) -> str:
-    """The time left: a guess, as long as no earlier run and too few cases of this one show how long they take."""
+    """The time left: a guess as long as too few cases, also of earlier runs, show how long they take."""
     left_s = view.left_s(now_s)
     is_guess = view.about.is_guess and view.measured < DOUBT and left_s is not None
     return _left(left_s) + (", a guess" if is_guess else "")

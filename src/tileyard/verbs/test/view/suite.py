@@ -1,7 +1,5 @@
-"""The result of a suite's run: counts, failures and how to run them again, and where the time went.
-
-Each list is cut after a few lines and states how many more there are, so that a run with thousands of
-failures stays readable. What is no failure has one line per kind.
+"""The result of a suite's run: counts, failures and their commands, and where the time went. Lists are cut
+after a few lines and count the rest; what is no failure has a line per kind.
 """
 
 import re
@@ -50,10 +48,8 @@ def print_suite(
     *,
     is_verbose: bool = False,
 ) -> None:
-    """Print the essential results of a run, or if it ``is_verbose`` also each reason for what is no failure.
-
-    ``rerun`` gives the command for one case, by default one with the suite's path; ``rest`` states
-    where to find what is not shown.
+    """Print the essentials of a run, or if it ``is_verbose`` also why others are no failures. ``rerun`` gives
+    a case's command, by default with the suite's path; ``rest`` says where to find the rest.
     """
     printer = _Printer(console, result, rerun or rerun_command(result.path), rest)
     printer.few = SHOWN if is_verbose else FEW
@@ -171,7 +167,7 @@ class _Printer:
         self._fact("rerun", self._rerun(verdict.case))
 
     def _tell_alike(self, group: Sequence[CaseVerdict]) -> None:
-        """Cases that failed with the same message: the message once, the cases, and the one to look at first."""
+        """Cases that failed with one message: it once, the cases, and the one to look at first."""
         first = find_telling(group, self._home)
         outcome = (str(first.outcome), outcome_style(first.outcome))
         self._say(Text.assemble(outcome, f"  {describe_alike(group)}"), indent=2)

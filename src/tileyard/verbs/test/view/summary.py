@@ -13,11 +13,9 @@ VERSION = 1
 
 
 class Summary(Record):
-    """The whole file. ``counts`` has every outcome, including those of no case.
-
-    The four lists of ids make a second look at the verdicts unnecessary: ``failures`` fail the run,
-    ``faults`` would fail it too and are those of devices, queues or hosts, ``quarantined`` failed and
-    do not gate, and ``flaky`` passed after they had failed.
+    """The whole file. ``counts`` has every outcome, including those of no case. ``failures`` fail the run;
+    ``faults``, of devices, queues or hosts, would too; ``quarantined`` ones failed and do not gate; ``flaky``
+    ones passed after failures.
     """
 
     version: int

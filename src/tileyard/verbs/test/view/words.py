@@ -36,7 +36,7 @@ def rerun_command(*suite: str) -> Rerun:
 
 
 def group_alike(verdicts: Iterable[CaseVerdict]) -> list[list[CaseVerdict]]:
-    """The cases that ended alike with the same message, in the order of their first ones; a few are each by itself."""
+    """Cases that ended alike with one message, in the order of their first ones; a few are each alone."""
     return group_by(verdicts, lambda one: (one.outcome, why(one)), count_alike)
 
 
@@ -45,7 +45,7 @@ def group_by(
     say: Callable[[T], tuple[str, str]],
     fewest: Callable[[T], int] = lambda _: ALIKE,
 ) -> list[list[T]]:
-    """Groups with equal outcomes and messages, in the order of their first ones; fewer than ``fewest`` are each a group of their own."""
+    """Groups of equal outcome and message, ordered by their first; fewer than ``fewest`` are each alone."""
     groups: dict[tuple[str, str], list[T]] = {}
     for one in ended:
         groups.setdefault(say(one), []).append(one)
@@ -106,7 +106,7 @@ def run_s(verdict: CaseVerdict) -> float:
 
 
 def find_longest(result: SuiteResult, number: int) -> list[tuple[CaseVerdict, float, float]]:
-    """The cases that ran longest, each with its time and its share of the total time; empty for a single case."""
+    """The cases that ran longest, each with its time and share of the total; empty for a single case."""
     total_s = sum(map(run_s, result.verdicts))
     if len(result.verdicts) < 2 or not total_s:
         return []
@@ -123,9 +123,8 @@ def group_by_reason(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[st
 
 
 def group_by_kind(cases: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Ids of cases by the kind of their phrase, the largest group first: what is before its first colon.
-
-    A kind of which there is one phrase is that phrase.
+    """Ids of cases by the kind of their phrase, what is before its first colon, the largest group first. A
+    single phrase of a kind is itself the kind.
     """
     kinds: dict[str, list[tuple[str, str]]] = {}
     for case, reason in cases:
@@ -147,9 +146,8 @@ def describe_guess(guess: Makespan | Plan) -> str:
 
 
 def describe_time(span: Makespan) -> str:
-    """The lower bound, the prediction, the time achieved, the gap, and its reason; empty for a short run.
-
-    A gap larger than the bound, and a prediction that was a vague guess, are left out.
+    """Lower bound, prediction, time achieved, gap and its reason; empty for a short run. A gap above the
+    bound, and a vague prediction, are left out.
     """
     if span.achieved_s < SHORT_S:
         return ""

@@ -1,7 +1,6 @@
-"""Runs a kernel in gdb: writes the files that the debugger reads, and is the process that it runs.
-
-``python -P -m tileyard.verbs.tune.command.debugging HOME RUN_KEY`` runs a kernel once, with the inputs of its recorded
-run, on one thread, and reports whether its outputs are right.
+"""Runs a kernel in gdb: writes the files that it reads, and is the process that it runs: ``python -P -m
+tileyard.verbs.tune.command.debugging HOME RUN_KEY`` runs a recorded run's kernel once more, on one thread
+with the same inputs, and reports whether its outputs are right.
 """
 
 import os
@@ -68,9 +67,8 @@ def prepare_debugging(objects: ObjectStore, trial: Trial, home: Path) -> Path | 
 
 
 def run_again(home: Path, key: str) -> str:
-    """Run a recorded run once more in this process; returns the verdict on its outputs in one line.
-
-    Raises TileyardError if the kernel fails, or is gone.
+    """Run a recorded run once more in this process; returns the verdict on its outputs in one line. Raises
+    TileyardError if the kernel fails, or is gone.
     """
     objects = ObjectStore(home / "objects")
     record = find_run(objects, key)

@@ -16,10 +16,7 @@ from tileyard.targets.registry import list_texts
 def emit_text(
     build: BuildKey, wanted: EmittedText, home: Path, lines: Mapping[int, SourceLine]
 ) -> None:
-    """Print the generated text of the build with this key, with ``lines`` of the user's where C names them.
-
-    Raises UsageError if there is no such text.
-    """
+    """Print a build's text, with the user's ``lines`` where C names them. Raises UsageError without text."""
     artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
     if artifact is None:
         raise UsageError("nothing was built, so nothing was generated")

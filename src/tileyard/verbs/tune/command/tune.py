@@ -29,16 +29,18 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     With --also-build the configs are then built for other targets, with no device. One that cannot be
     built there is marked, and can still be the best here: the exit status is that of tuning.
 
-    With --from the configs are those of a bundle: they are timed where there are neither sources nor TileLang.
+    With --from the configs are those of a bundle: they are timed where there are neither sources nor
+    TileLang.
 
-    With --shapes, with several numbers in an --arg, or with several --shape, each shape has a study, all in one run. Then the fewest configs are chosen that serve each
-    shape within --within of its best time, and written down as its choices.
+    With --shapes, with several numbers in an --arg, or with several --shape, each shape has a study, all in
+    one run. Then the fewest configs are chosen that serve each shape within --within of its best time, and
+    written down as its choices.
 
-    With --finals only the finals are held, of configs whose times are recorded: after a study that was disturbed, for example.
+    With --finals only the finals are held, of configs whose times are recorded: after a study that was
+    disturbed, for example.
 
-    Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad usage,
-    3 infrastructure only, or other work disturbed the finals,
-    130 interrupted.
+    Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad
+    usage, 3 infrastructure only, or other work disturbed the finals, 130 interrupted.
     """
     from tileyard.verbs.tune.command.session import run, run_table
 

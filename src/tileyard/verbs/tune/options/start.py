@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 
 class StartTune(KernelVerb[StudyResult], kw_only=True):
-    """Begin a tuning run. A case waits for a device for ``queue_limit_s``.
-
-    For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are timed, for their
-    target; there is no file then. ``title`` is the word that reports put before the kernel's name. ``fresh`` is as in a yard.
+    """Begin a tuning run; a case waits for a device for ``queue_limit_s``. For the targets ``also_build``
+    configs are only built. With a ``bundle``, and no file, its configs are timed for their target. Reports
+    put ``title`` before the kernel's name. ``fresh`` is as in a yard.
     """
 
     opener = "tileyard.verbs.tune.plan.opening:open_tune"
@@ -31,7 +30,7 @@ class StartTune(KernelVerb[StudyResult], kw_only=True):
 
 
 class StartTable(Verb[TableResult], kw_only=True):
-    """Begin tuning runs for many shapes, as one, and make the dispatch table in which each is ``within`` that share of its best time."""
+    """Tune for many shapes in one run; its table is ``within`` that share of each shape's best time."""
 
     opener = "tileyard.verbs.tune.plan.opening:open_tables"
 

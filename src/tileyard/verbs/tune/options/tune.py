@@ -218,7 +218,7 @@ OF_SOURCES = (
 
 
 def check_subject(given: TuneOptions, *, is_named: bool) -> None:
-    """Raise UsageError unless there is either a kernel or a bundle, and for options that a bundle already determines."""
+    """Raise UsageError unless there is a kernel or a bundle, and for options that a bundle determines."""
     if is_named == (given["from_"] is not None):
         raise UsageError("name a kernel as FILE[::NAME], or with --from the bundle of one")
     fields = list_fields(TuneOptions)
@@ -232,7 +232,7 @@ def check_subject(given: TuneOptions, *, is_named: bool) -> None:
 
 
 def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
-    """The verb for the kernel of a file, or for a bundle; an empty file is the caller's own process. Raises UsageError."""
+    """The verb for a file's kernel or a bundle; an empty file is this process. Raises UsageError."""
     from tileyard.base.model import CheckPolicy
     from tileyard.verbs.tune.options.start import StartTune
     from tileyard.verbs.tune.result.records import TuneRequest

@@ -20,10 +20,9 @@ MEETING_NS: Final = 1e9
 
 
 def contender_margin(trials: Sequence[Trial]) -> float:
-    """MARGIN, or the factor by which two configs may be wrongly compared, because each was screened when the device was fast or slow.
-
-    That factor is the square of the typical factor between slow and fast samples of one config, but at least SHARED_MARGIN:
-    a screening is short, so all samples of a config may be slow ones.
+    """MARGIN, or the factor by which two configs may be wrongly compared because of a device's slow and fast
+    times: the square of the typical factor between slow and fast samples of one config, but at least
+    SHARED_MARGIN, as all samples of a short screening may be slow.
     """
     timed = [trial.measurement.samples_ns for trial in trials if trial.measurement]
     factors = [spread(samples) for samples in timed if len(samples) >= FEWEST_ROUNDS]
@@ -42,8 +41,7 @@ def find_bound_ns(trials: Iterable[Trial]) -> float:
 
 
 def list_contenders(passed: Sequence[Trial]) -> list[Trial]:
-    """The fastest of the trials, which is the first, those that may beat it, and then those whose times decide nothing.
-
+    """The fastest of the trials, those that may beat it, and then those whose times decide nothing.
     ``passed`` are measured, fastest first, one per binary.
     """
     bound_ns, limit_ns = find_bound_ns(passed), _find_limit_ns(passed)
@@ -55,7 +53,7 @@ def list_contenders(passed: Sequence[Trial]) -> list[Trial]:
 
 
 def list_unclear(passed: Sequence[Trial]) -> list[Trial]:
-    """Those whose times would let them lose although they decide nothing, or have ended early in such a state."""
+    """Those whose times would let them lose although they decide nothing, or ended early in such a state."""
     bound_ns, limit_ns = find_bound_ns(passed), _find_limit_ns(passed)
     timed = [(trial, trial.measurement) for trial in passed if trial.measurement is not None]
     return [
@@ -80,6 +78,5 @@ def _is_clear(measured: Measurement, bound_ns: float) -> bool:
 
 
 def _find_limit_ns(passed: Sequence[Trial]) -> float:
-    """The time in which the interval of a config that may win begins at the latest."""
     best = passed[0].measurement if passed else None
     return 0.0 if best is None else best.high_ns * contender_margin(passed)

@@ -1,4 +1,4 @@
-"""Runs the configs of a study on one kind of silicon: collects trials, plans further ones, and finds who may win."""
+"""Runs a study's configs on one kind of silicon: collects trials, plans more, and finds who may win."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -46,9 +46,8 @@ Take = Callable[[Trial], None]
 
 
 class Contest:
-    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0.
-
-    ``make_case`` makes the case of a config under a name. ``is_bound``: the study also has devices of another kind.
+    """A study's configs on ``devices`` of one kind; ``number`` counts kinds from 0. ``make_case`` makes a
+    config's case under a name. ``is_bound``: the study also has other kinds.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Contest:
 
     @property
     def screened(self) -> tuple[Trial, ...]:
-        """The trial of each config, in the order of their first end; trials of devices whose times do not count are undone."""
+        """Each config's trial, by first ends; trials of devices whose times do not count are undone."""
         return tuple(
             trial if self.alike.counts(trial) else _undo(trial) for trial in self._screened.values()
         )
@@ -150,9 +149,8 @@ class Contest:
         )
 
     def rank(self, *, is_proven: bool = True) -> list[Trial]:
-        """Trials that may win, fastest first; equal medians in the order of their configs.
-
-        Without ``is_proven``, also trials whose config has not yet passed its further checks.
+        """Trials that may win, fastest first, equal medians in the order of configs. Without ``is_proven``,
+        also before their config has passed its further checks.
         """
         passed = [
             trial
@@ -172,7 +170,7 @@ class Contest:
     # ---- what is asked -------------------------------------------------------------------------
 
     def screen(self, number: int, config: Config) -> Batch:
-        """The batch that checks and times one config by itself, or the one that checks its sanitized build before."""
+        """The batch that checks and times a config alone, or before that checks its sanitized build."""
         key = canonical_json(config)
         self._names[key] = self._name(f"c{number + 1:04d}")
         if not self._request.sanitized:
@@ -204,7 +202,7 @@ class Contest:
         return batches
 
     def screen_again(self) -> list[Batch]:
-        """Batches that repeat configs: those that only devices ran whose times do not count, and those whose times decide nothing."""
+        """Batches that repeat configs whose times decide nothing, or are of devices that do not count."""
         batches = []
         for key, trial in self._screened.items():
             if not self.alike.counts(trial) and self._attempts[key] < MOST_TIMES:
@@ -222,10 +220,9 @@ class Contest:
         return [self._measure_again(trial) for trial in filter(self._may_repeat, unclear)]
 
     def review(self, left_s: float, left_ns: float) -> float:
-        """Begin the finals anew if they contradict the screening; the seconds to wait before that.
-
-        ``left_s`` are left of the budget, of which ``left_ns`` is the share of this study, as in ``meet``.
-        If the screening was disturbed its configs are measured again, too.
+        """Begin the finals anew if they contradict the screening, whose configs are measured again if it was
+        disturbed; returns the seconds to wait first. ``left_s`` are left of the budget, ``left_ns`` is this
+        study's share, as in ``meet``.
         """
         passed, held = self.rank(), self._held
         if self._is_repeated:
@@ -255,7 +252,7 @@ class Contest:
         return 0.0
 
     def check(self) -> list[Batch]:
-        """Batches of the configs that would meet in the finals: for undefined behaviour, and on inputs of all draws."""
+        """Batches that check the would-be finalists: for undefined behaviour, and on inputs of all draws."""
         batches = []
         for trial in self._choose(self.rank(is_proven=False)) if self._has_checks else ():
             key = canonical_json(trial.config)
@@ -271,7 +268,7 @@ class Contest:
         return batches
 
     def _further_checks(self, key: str, config: Config) -> Iterator[tuple[str, Case]]:
-        """The cases that a config must pass before the finals, each with the words for what is special about it."""
+        """The cases that a config must pass before finals, each with words for what is special about it."""
         if self._request.check_sync is not False:
             case = self._case(f"{self._names[key]}-check", config, control=True)
             yield "", msgspec.structs.replace(case, until="checked", timing=None)
@@ -284,11 +281,10 @@ class Contest:
             yield f"with {draw.name}: ", case
 
     def meet(self, left_ns: float) -> list[Batch]:
-        """A meeting of the finals: the leader twice (the second time as control) and all configs that may still beat it.
-
-        It takes at most ``left_ns``, but FEWEST_ROUNDS; once that is spent, none follows the first one.
-        The first of several configs with the same binary, in the order of configs, represents all of them. On a disturbed
-        device those that are tied meet again, each time in another process: ratios change from one meeting to the next.
+        """A meeting of the finals: the leader twice (once as control) and all configs that may still beat it.
+        It takes at most ``left_ns``, but FEWEST_ROUNDS; once that is spent, none follows the first. One
+        config represents all of its binary. On a disturbed device tied ones meet again in other processes:
+        ratios change between meetings.
         """
         passed, held = self.rank(), self._held
         chosen = self._list_tied() if held.meetings else self._choose(passed, left_ns)
@@ -370,7 +366,6 @@ class Contest:
         return msgspec.structs.replace(batch, alike=False, known="ignored")
 
     def _choose(self, passed: Sequence[Trial], left_ns: float = math.inf) -> list[Trial]:
-        """The configs that meet, one per binary."""
         return choose_finalists(one_per_binary(passed), self._request.finalists, left_ns)
 
     def _list_tied(self) -> list[Trial]:

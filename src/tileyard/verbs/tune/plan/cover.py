@@ -1,7 +1,6 @@
-"""Chooses few configs that serve all shapes, or most of them: set cover, and maximum coverage.
-
-Both are solved as integer programs: 288 shapes of a GPU's kernel take hundredths of a second each. If a solver runs out of time, the
-greedy choice is used, or a better one found by then.
+"""Chooses few configs that serve all shapes, or most: set cover and maximum coverage, as integer programs.
+288 shapes of a GPU's kernel take hundredths of a second; out of time, the best choice so far counts, the
+greedy one or better.
 """
 
 import time
@@ -34,10 +33,9 @@ def find_fewest(served: Served) -> tuple[str, ...]:
 def draw_curve(
     served: Served, weights: Sequence[float], count: int, limit_s: float = LIMIT_S
 ) -> list[tuple[str, ...]]:
-    """The configs that serve the most shapes, by weight, for 1, 2, ... ``count`` configs. A choice need not contain the one before.
-
-    After ``limit_s`` seconds the solver gets little time: then a point is its best solution so far, a greedy choice, or the point before
-    with the config that adds most, whichever serves more.
+    """The configs that serve the most shapes, by weight, for 1, 2, ... ``count`` configs; a choice need not
+    contain the one before. After ``limit_s`` seconds a point is the solver's best so far, a greedy choice, or
+    the point before and the config that adds most, whichever serves more.
     """
     useful = _drop_dominated(served)
     greedy = choose_greedily(served, weights)
@@ -94,7 +92,7 @@ def _rows(served: Served, shapes: Iterable[int]) -> csr_array:
 def _solve(
     costs: np.ndarray, limits: list[LinearConstraint], count: int, limit_s: float
 ) -> Sequence[bool]:
-    """Which of the first ``count`` binary unknowns are 1 at least cost; empty if no solution was found in time."""
+    """Which of the first ``count`` binary unknowns are 1 at least cost; empty if none found in time."""
     whole = np.concatenate([np.ones(count), np.zeros(len(costs) - count)])
     done = milp(
         costs,

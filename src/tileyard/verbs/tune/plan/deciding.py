@@ -1,4 +1,4 @@
-"""Finds the times that count for recorded trials of studies: those of the finals in which their binaries took part."""
+"""The times that count for recorded trials of studies: those of finals in which their binaries were."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -15,9 +15,8 @@ MOST_KEYS: Final = 1000
 
 
 def find_deciding(store: Store, shown: Sequence[Trial]) -> dict[str, Measurement]:
-    """The times of the finals by the ids of screening trials; those that met nobody are left out.
-
-    The finals are the latest ones of the trial's own run, and of later runs that knew the trial.
+    """The times of the finals by screening trials' ids, without those that met nobody: the latest finals of
+    the trial's own run, and of later runs that knew it.
     """
     screened = [one for one in shown if _is_screening(one) and one.outcome in WELL]
     if not screened:
@@ -90,7 +89,7 @@ class _Decided:
 
 
 def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple[str, Measurement]]:
-    """The times of binaries and configs, the finals last because they count more than later meetings; no disturbed ones."""
+    """The times of binaries and configs, undisturbed, finals last as they count more than later meetings."""
     meetings = sorted({one.batch for one in trials if is_meeting(one)}, reverse=True)
     groups = [[one for one in trials if one.batch == batch] for batch in meetings]
     finals = select_last(filter(is_final, trials))

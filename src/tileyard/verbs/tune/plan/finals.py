@@ -1,4 +1,4 @@
-"""Judges a study: finds the winner from the screening and the interleaved finals, and says what finals a device needs."""
+"""Judges a study: finds the winner from screening and interleaved finals, and what finals are needed."""
 
 import math
 import statistics
@@ -18,9 +18,8 @@ BETWEEN_MEETINGS = 0.04
 
 
 class Verdict(Record):
-    """The winner's screening trial, the results of the finalists against it, and the A/A control.
-
-    Of a disturbed study there is only the ``leader``, which would be the winner.
+    """The winner's screening trial, the finalists' results against it, and the A/A control. Of a disturbed
+    study there is only the ``leader``, who would win.
     """
 
     best: Trial | None
@@ -30,11 +29,9 @@ class Verdict(Record):
 
 
 def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:
-    """The winner of ``finals``, or the first of ``passed`` if too few finalists were timed.
-
-    ``passed`` are the screening trials that may win, fastest first. ``finals`` are those of one or several meetings,
-    each a batch; their rounds are joined. The same trials always give the same winner: of equal ones the first in
-    the canonical order of configs.
+    """The winner of ``finals``, or the first of ``passed``, the screening trials that may win, fastest first,
+    if too few finalists were timed. Finals are of one or several meetings, each a batch, whose rounds are
+    joined. Of equal ones the first in the canonical order of configs wins.
     """
     by_config = {canonical_json(trial.config): trial for trial in passed}
     timed: dict[str, list[Measurement]] = {}
@@ -90,7 +87,7 @@ def list_complete(finals: Sequence[Final]) -> list[Final]:
 
 
 def _join(first: Measurement, samples_ns: tuple[float, ...], median_ns: float) -> Measurement:
-    """The measurement of a finalist in all its meetings, of which the first one is given, with this median."""
+    """A finalist's measurement over all its meetings, the first of which is given, with this median."""
     interval = median_interval(samples_ns, first.confidence)
     unit_ns = median_ns / interval.median
     return replace(

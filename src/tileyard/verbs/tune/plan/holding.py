@@ -1,4 +1,4 @@
-"""Keeps the finals of a contest as they are held, and decides whether the screening of the same configs contradicts them."""
+"""Keeps a contest's finals, and decides whether the screening of the same configs contradicts them."""
 
 import re
 import statistics
@@ -28,9 +28,8 @@ def select_last(finals: Iterable[Trial]) -> list[Trial]:
 
 
 def find_factor(screened: Mapping[str, Measurement], finals: Iterable[Trial]) -> float:
-    """The factor from the screening to the finals, beyond the intervals of both, for most of the configs; else 1.
-
-    ``screened`` are the times by the canonical text of the config. Of finals only those rounds count by which they compare configs.
+    """The factor from screening (times by a config's canonical text) to finals, beyond both intervals, for
+    most configs; else 1. Of finals only rounds that compare configs count.
     """
     samples: dict[str, list[float]] = {}
     for one in finals:
@@ -50,7 +49,7 @@ def find_factor(screened: Mapping[str, Measurement], finals: Iterable[Trial]) ->
 
 
 def find_disturbed_share(finals: Iterable[Trial]) -> float:
-    """The share of rounds that other work disturbed, of the finalist for which it is the median; 0 without finals."""
+    """The share of disturbed rounds, of the finalist for which it is the median; 0 without finals."""
     shares = [
         1.0 - len(select_undisturbed(one.measurement.samples_ns)) / len(one.measurement.samples_ns)
         for one in finals
@@ -66,9 +65,8 @@ def _compare(alone: Measurement, samples_ns: Sequence[float]) -> float:
 
 
 def find_culprit(passed: Sequence[Trial], finals: Iterable[Trial]) -> tuple[Culprit, str]:
-    """The part of a study that other work disturbed, and the contradiction that shows it; both empty if there is none.
-
-    ``passed`` are the screening trials that may win.
+    """What other work disturbed of a study, and the contradiction that shows it, or both empty. ``passed``
+    are the screening trials that may win.
     """
     screened = {canonical_json(one.config): one.measurement for one in passed if one.measurement}
     factor = find_factor(screened, finals)
@@ -80,9 +78,8 @@ def find_culprit(passed: Sequence[Trial], finals: Iterable[Trial]) -> tuple[Culp
 
 
 class Holding:
-    """The finals of a contest. ``trials`` are those of the last time that they were held, ``every`` all of them.
-
-    ``said`` are the disturbances because of which they were held again. It ``is_open`` whether that has helped.
+    """A contest's finals. ``trials`` are those last held, ``every`` all of them. ``said`` are the
+    disturbances because of which they were held again; it ``is_open`` whether that helped.
     """
 
     def __init__(self) -> None:
@@ -122,7 +119,7 @@ class Holding:
         self.is_open = True
 
     def restart(self, *, are_slow: bool) -> None:
-        """Leave out all meetings so far. Those that ``are_slow`` do not answer for the next ones of the same configs."""
+        """Leave out all meetings so far; those that ``are_slow`` do not answer for later ones."""
         if are_slow:
             self._measured += not self.are_known
             self._series += 1

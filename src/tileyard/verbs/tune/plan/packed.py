@@ -27,7 +27,7 @@ from tileyard.workers.protocol import RunEntry
 
 
 class PackedSpace(Record):
-    """The properties of a kernel from its author that are in no case, as in an OpenSpace; ``file`` has no folders."""
+    """What an author knows of a kernel and no case has, as in an OpenSpace; ``file`` has no folders."""
 
     file: str = ""
     flops: float = 0.0
@@ -37,7 +37,7 @@ class PackedSpace(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPacked:
-    """The space, the target of its configs, and by the text of each config the data that a runner needs for it."""
+    """The space, the target of its configs, and what a runner needs for each, by the config's text."""
 
     space: OpenSpace
     target: str
@@ -50,9 +50,8 @@ class OpenPacked:
 
 
 async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]:
-    """Open the bundle, and plan a study like that of its kernel's file. No author is asked, and nothing is built.
-
-    Raises UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
+    """Open the bundle, and plan a study as of its kernel's file, with no author and no build. Raises
+    UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
     """
     objects = ObjectStore(bench.settings.make_home() / "objects")
     expected = Expected(kind="selection")
@@ -72,9 +71,9 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
 
 
 def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: str) -> OpenPacked:
-    """The space of the bundle at ``place``, with its ``details``. If it has more configs than ``trials``, a seeded random choice of them.
-
-    Raises UsageError if the bundle contains anything but configs of one kernel with one set of arguments, and BundleError.
+    """The space of the bundle at ``place`` with its ``details``, or a seeded random choice of ``trials``
+    configs. Raises BundleError, and UsageError for anything but configs of one kernel with one set of
+    arguments.
     """
     check_numbers(request)
     works = {case.id: case.work for case in packed.suite.cases}

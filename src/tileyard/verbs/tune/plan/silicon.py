@@ -1,4 +1,4 @@
-"""Finds which devices of a study count together: those of one kind that take equally long for the same kernel."""
+"""Finds which devices of a study count together: of one kind, equally long for the same kernel."""
 
 from collections.abc import Iterable, Sequence
 
@@ -43,10 +43,9 @@ def split_by_silicon(devices: Iterable[Device]) -> list[tuple[Device, ...]]:
 
 
 class Alike:
-    """Devices of one kind. A *place* is a device, or all slots of queues together, whose devices are not known.
-
-    Until a second place has run a config there is nothing to compare. Then every place in use times the first right
-    config. If places differ, the largest group counts; of equally large ones, that of the device that is named first.
+    """Devices of one kind. A *place* is a device, or all slots of queues, whose devices are unknown. Once a
+    second place has run a config, every place in use times the first right one. If places differ, the largest
+    group counts; of equal ones, that of the first named device.
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -121,7 +120,7 @@ class Alike:
         return [place for place in self.slots if place in self._told.keys() - self._find_alike()]
 
     def _find_alike(self) -> frozenset[str]:
-        """The places whose times count; all if nothing is compared, only the sentinel's before there are times of it."""
+        """The places whose times count: all if nothing is compared, the sentinel's before there are times."""
         if self._alike is None:
             self._alike = self._choose_alike()
         return self._alike
@@ -137,7 +136,7 @@ class Alike:
         return max(groups, key=len, default=frozenset([self._place_of(self.sentinel)]))
 
     def _find_times(self) -> dict[str, Times]:
-        """The times by place, in the order of the devices, of places where every run of the sentinel passed."""
+        """The sentinel's times by place, in the order of the devices, where each of its runs passed."""
         found = {}
         for place in self.slots:
             trials = self._told.get(place, ())

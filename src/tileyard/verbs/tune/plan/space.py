@@ -34,10 +34,10 @@ class Asks(Protocol):
 
 @dataclass(kw_only=True)
 class OpenSpace:
-    """The kernel to tune, its complete arguments, and the configs drawn so far, in order.
-
-    ``size`` is the number of points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as in a KernelInfo.
-    ``guessed`` names the arguments whose values nobody chose. ``refusal`` is the message about a config that ``where`` rejects.
+    """The kernel to tune, its complete arguments, and the configs drawn so far. ``size`` is the number of
+    points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if not stated.
+    ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, as in a KernelInfo. ``guessed`` names
+    arguments whose values nobody chose; ``refusal`` is about a config that ``where`` rejects.
     """
 
     kernel: str
@@ -84,10 +84,9 @@ class OpenSpace:
 async def open_space(
     asks: Asks, request: TuneRequest, guess: int | None = None, targets: Sequence[str] = ()
 ) -> OpenSpace:
-    """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
-
-    Arguments without a value get ``guess``, if given, or a dtype by their name.
-    Raises KernelFileError or UsageError naming the mistake in the request, also for a pipeline that one of ``targets`` lacks.
+    """Find the kernel, complete its arguments (``guess``, if given, or a dtype by their name), and draw the
+    first configs: all of a small space. Raises KernelFileError or UsageError, also for a pipeline that one of
+    ``targets`` lacks.
     """
     check_numbers(request)
     described = await _ask(asks, DescribeKernels())
@@ -158,7 +157,9 @@ def check_numbers(request: TuneRequest) -> None:
 
 
 def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
-    """Raise UsageError for inputs that the kernel's own function does not make, or that nothing would be compared on, and for a reference to time that there is not."""
+    """Raise UsageError for inputs that the kernel does not make or nothing is compared on, and for a
+    reference to time that does not exist.
+    """
     has_reference = bool(info.has_reference or request.reference)
     if request.time_reference and not has_reference:
         raise UsageError(f"--time-reference has no effect: {info.name} has no reference")
@@ -202,7 +203,7 @@ def choose_kernel(kernels: Sequence[KernelInfo], name: str) -> KernelInfo:
 def _complete_arguments(
     info: KernelInfo, request: TuneRequest, guess: int | None
 ) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """The named shape (the first one if none is named) and the user's arguments; and the names of guessed ones."""
+    """The named shape, else the first, with the user's arguments; and the names of guessed ones."""
     shape = shape_arguments(info, request.shape)
     for key, what in [(k, "argument") for k in request.arguments] + [
         (k, "config key") for k in request.overrides

@@ -30,9 +30,8 @@ from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
 
 
 class Place(Record):
-    """The file of a study's kernel, the target that it runs on, and the targets ``also_build`` for builds only.
-
-    Its run has spent ``spent_s`` before the study began.
+    """The file of a study's kernel, its target, and the targets ``also_build`` for builds only. Its run had
+    spent ``spent_s`` before the study.
     """
 
     file: str = ""
@@ -49,11 +48,10 @@ FINALS_S = 12.0
 
 
 class Study:
-    """A CaseSource. Screening cases are batches of one; the finals are interleaved batches, one or several per kind of silicon.
-
-    Between the two, configs that may win are checked on further inputs, and the same configs are built, but not run, for the
-    targets ``also_build``. Without ``devices`` it is not known where cases run. Before finals are held again there is a pause:
-    ``ask`` waits for its end with ``sleep``, ``plan`` does not.
+    """A CaseSource: screening batches of one case, then checks of configs that may win on further inputs, and
+    builds for the targets ``also_build``, then finals: interleaved batches per kind of silicon. Without
+    ``devices`` it is unknown where cases run. Finals are held again after a pause, which ``ask`` waits for
+    with ``sleep`` and ``plan`` does not.
     """
 
     def __init__(  # noqa: PLR0913 - the last one by keyword only
@@ -154,7 +152,7 @@ class Study:
         return self._are_finals_asked and not self._is_pending
 
     def result(self, run: str, reason: StopReason, device: Device) -> StudyResult:
-        """The result of the study as part of this run, with the trials so far; on ``device`` if no others are known."""
+        """The study's result in this run, with the trials so far; on ``device`` if no others are known."""
         found = [
             self._result(contest, run, reason, (*contest.devices, device)[0])
             for contest in self.contests
@@ -211,7 +209,7 @@ class Study:
 
     @property
     def screening_s(self) -> float | None:
-        """The time from the run's start until the screening ends, so that the finals end within the budget; None without one."""
+        """When the screening ends, in seconds of the run, so that finals fit the budget; None without one."""
         budget_s = self._request.budget_s
         if budget_s is None:
             return None
@@ -269,7 +267,7 @@ class Study:
 
 
 def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance | None:
-    """The requested tolerance; if only one of rtol and atol is given, the other is the kernel's own, or equal to it."""
+    """The requested tolerance; where rtol or atol is missing, the kernel's own, or equal to the other."""
     rtol, atol = request.rtol, request.atol
     given = [number for number in (rtol, atol) if number is not None]
     if not given:
@@ -283,7 +281,7 @@ def _choose_tolerance(request: TuneRequest, own: Tolerance | None) -> Tolerance 
 
 
 def _complete_timing(asked: TimingPolicy, declared: TimingPolicy | None) -> TimingPolicy:
-    """The timing of cases: as requested, with the kernel's declared numbers of launches if none are requested."""
+    """The requested timing of cases, with the kernel's declared numbers of launches if none is requested."""
     usual = msgspec.structs.replace(
         asked, **{name: getattr(TimingPolicy(), name) for name in AMOUNTS}
     )

@@ -1,7 +1,6 @@
-"""Studies of many shapes as one source of cases, and the dispatch table: the fewest configs that serve all shapes.
-
-Screening times, which were taken at different moments, propose these configs. So the table's config of each shape meets the best one of that
-shape in finals. If it is too slow there, a new table is proposed, and pairs that have not met yet meet.
+"""Studies of many shapes as one source of cases, and the dispatch table: the fewest configs that serve all.
+Screening times, of different moments, propose it; in finals its config of each shape meets the shape's best.
+If that shows it too slow, a new table is proposed, and pairs that have not met yet meet.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ MEETINGS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Slowdown:
-    """A config's time over that of the shape's best one: an upper bound if they ``met`` in finals, otherwise as screened."""
+    """A config's time over its shape's best: an upper bound if they ``met`` in finals, else as screened."""
 
     trial: Trial
     ratio: float
@@ -46,7 +45,7 @@ Slowdowns = Mapping[str, Slowdown]
 
 
 class ShapeStudy:
-    """The study of one shape, and its later meetings. The ids of its cases and batches begin with its number in the run."""
+    """One shape's study and later meetings; ids of its cases and batches begin with its number in the run."""
 
     def __init__(self, study: Study, shape: Shape, number: int) -> None:
         self.study = study
@@ -140,9 +139,8 @@ class ShapeStudy:
 
 
 class Studies:
-    """A CaseSource: one study after another; each works while those before it wait for times.
-
-    With a budget they take turns, so that all get an equal share of it.
+    """A CaseSource: one study after another, each while those before wait for times; with a budget in turns,
+    so that all get equal shares.
     """
 
     def __init__(self, studies: Sequence[ShapeStudy], request: TuneRequest, within: float) -> None:
@@ -212,7 +210,7 @@ class Studies:
         )
 
     async def _ask_each(self, limit: int) -> list[Batch]:
-        """At most ``limit`` batches; with a budget at most one per study, and next time those without one come first."""
+        """At most ``limit`` batches; with a budget one per study, first of studies that got none before."""
         is_fair = self._request.budget_s is not None
         self._open = deque(study for study in self._open if not study.done())
         batches: list[Batch] = []
@@ -223,13 +221,13 @@ class Studies:
         return batches
 
     def _list_resting(self) -> list[Study]:
-        """The studies that are not done, the first to go on first; none if one of them does more than pause."""
+        """The studies that are not done, the first to go on first; none if one does more than pause."""
         left = [one.study for one in self.studies if not one.done()]
         left.sort(key=lambda study: study.pause_s)
         return left if left and left[0].pause_s > 0 else []
 
     async def _plan_meetings(self) -> list[Batch]:
-        """The meetings of the currently proposed table: its configs with the best ones of shapes that they have not met."""
+        """The proposed table's meetings: its configs with the best ones of shapes that they have not met."""
         results = self._results()
         chosen = await asyncio.to_thread(self._choose, self._list_known(results))
         return [
@@ -266,7 +264,6 @@ class Studies:
         ]
 
     def _draw(self, known: Sequence[Slowdowns], rows: Sequence[TableRow]) -> tuple[CurvePoint, ...]:
-        """The curve up to and including the table."""
         table = {canonical_json(row.trial.config): row.trial.config for row in rows if row.trial}
         served = self._serve(known)
         weights = [one.shape.weight for one in self.studies]

@@ -25,7 +25,7 @@ from tileyard.verbs.tune.result.records import TableResult
 async def open_table(
     start: StartTable, bench: Bench, devices: Sequence[Device], authors: Authors
 ) -> Plan[TableResult]:
-    """Open the kernel's space for each shape, and plan their studies on these devices, which must be of one kind."""
+    """Open the kernel's space for each shape, and plan the studies on these devices, all of one kind."""
     if len({device.identity for device in devices}) > 1:
         raise UsageError(
             "a dispatch table is for one kind of device, and these differ",

@@ -153,7 +153,6 @@ def _leave_untimed(bench: Bench, result: StudyResult, why: str) -> StudyResult:
 
 
 def _write_down(bench: Bench, study: Study, result: StudyResult) -> None:
-    """Record the winner, so that calls with the same arguments find it."""
     best = result.best
     record = None if best is None else find_run(bench.objects, best.keys.run)
     measured = None if best is None else result.measurement_of(best)

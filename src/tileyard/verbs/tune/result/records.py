@@ -28,16 +28,15 @@ ALL_CONFIGS = 1_000_000
 
 
 class TuneRequest(Record):
-    """One tuning run. ``kernel`` may be empty if the file has only one.
-
-    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and ``inputs``, names of functions
-    of its file, ``flops``, a formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
-    most ``trials`` configs are tried; all takes ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs
-    meet in up to ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times. Finals that contradict
-    the screening are held again after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not recorded,
-    and finals are held. With ``require_check`` a config wins only if its results were compared. It must also be right on the inputs of all
-    ``draws``. ``check_sync`` is as in a yard. If there is a target ``sanitized``, a config is timed only once its build for that is right;
-    those builds are never timed.
+    """One tuning run; an empty ``kernel`` is a file's only one. ``overrides`` of tunable parameters,
+    ``reference`` and ``inputs`` (functions of its file), ``flops`` (a formula of its arguments), ``rtol`` and
+    ``atol`` replace the kernel's own. At most ``trials`` configs are tried; all takes ``budget_s`` seconds,
+    the screening ending so that the finals fit. ``finalists`` meet in up to ``rounds`` interleaved rounds, on
+    a busy device up to ``meetings`` times; finals that contradict the screening are held again after
+    ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing new is screened. With
+    ``require_check`` a config wins only if compared. A winner is right on all ``draws``. ``check_sync`` is as
+    in a yard. For a target ``sanitized``, a config is timed once its build for that, never timed itself, is
+    right.
     """
 
     kernel: str = ""
@@ -69,11 +68,9 @@ class TuneRequest(Record):
 
 
 class Final(Record):
-    """The result of a finalist. ``ratio`` is its time over the winner's.
-
-    ``low`` and ``high`` bound the ratio. ``tied``: the two cannot be distinguished. The winner comes
-    first. ``measurement`` is that of the finals, which decided; its times are those of all rounds of the
-    winner times the ratio, also if it took part in fewer.
+    """A finalist's result, the winner's first. ``ratio`` is its time over the winner's, between ``low`` and
+    ``high``. ``tied``: the two cannot be distinguished. ``measurement``, of the finals, has the winner's
+    times in all rounds times the ratio, also if it took part in fewer.
     """
 
     trial: str
@@ -86,10 +83,8 @@ class Final(Record):
 
 
 class Control(Record):
-    """The A/A control of the finals: the leader against itself.
-
-    ``false_alarm``: the interval excludes 1 although both are the same binary. ``reused``: these
-    finals took place in an earlier run.
+    """The A/A control of the finals: the leader against itself. ``false_alarm``: the interval excludes 1
+    although both are one binary. ``reused``: the finals were an earlier run's.
     """
 
     ratio: float
@@ -113,10 +108,9 @@ def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
 
 
 class CompileResult(Record):
-    """The result of building a space. ``configs`` are in the order of the space.
-
-    ``lines`` has the user's line of each statement, by number, of the first config that was built. ``notes`` are for people:
-    warnings, and why there is no bundle. ``bundle`` is the path of the one that was written.
+    """The result of building a space, ``configs`` in its order. ``lines`` are the user's by statement number,
+    of the first config built. ``notes`` are warnings, and why there is no ``bundle``: the path of the one
+    written.
     """
 
     run: str
@@ -138,7 +132,7 @@ class CompileResult(Record):
 
     @property
     def exit_status(self) -> int:
-        """0 if all that the target has room for were built, 1 if one was not or there is none, 130 if interrupted."""
+        """0 if all that the target has room for was built, 1 if not or if none is, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
         fitting = [one for one in self.configs if not is_too_large(one)]
@@ -146,16 +140,14 @@ class CompileResult(Record):
 
 
 def is_too_large(one: Build | Trial) -> bool:
-    """Whether no device can launch a config: it was refused for that, or a block that was built fits on no multiprocessor."""
+    """Whether no device can launch a config: refused for that, or its block fits on no multiprocessor."""
     taken = read_reported(one.details).resources if isinstance(one, Build) else ()
     return one.too_large or any(function.occupancy == 0 for function in taken)
 
 
 class KeptOut(Record):
-    """A device whose times do not count together with those of ``base``, although it is of the same kind.
-
-    It took ``ratio`` times as long for the same kernel, between ``low`` and ``high``; or ``message`` is the outcome of that
-    kernel there.
+    """A device of the kind of ``base`` whose times do not count with it: it took ``ratio`` times as long for
+    the same kernel, between ``low`` and ``high``, or ``message`` is that kernel's outcome there.
     """
 
     device: str
@@ -167,16 +159,16 @@ class KeptOut(Record):
 
 
 class StudyResult(Record):
-    """The result of a tuning run. ``best`` is the winner's screening trial, None if none passed.
-
-    ``trials`` are in the order in which they ended, without those of the finals. ``flops`` is the
-    kernel's work, 0 if unknown. ``seconds`` is the duration of the whole run. ``silicon`` is the identity of the
-    device, ``checked`` says whether results were to be compared, ``require_check`` whether they had to be.
-    ``also_built`` are the builds of the same configs for other targets, ``unrecorded`` names the trials
-    that the store could not record. ``are_finals_lost``: infrastructure failed some of the finals. Of devices of one kind
-    those are ``kept_out`` that differ. ``unmet`` names the trials that may be as fast as the winner, and did not meet it.
-    ``busy`` says what other work disturbed without consequences, and ``disturbances`` are contradictions between finals and screening. It is ``disturbed`` if the last one was not resolved: then there is no order, and no best one, only the ``leader`` of its last finals for who must have one. What has won is right on all ``draws``. ``others`` are the same study on other silicon, each with its own trials and winner.
-    ``reference`` are the times of the reference, if they were asked for.
+    """The result of a tuning run; ``best`` is the winner's screening trial, None if none passed. ``trials``
+    are in order of their ends, without finals. ``flops`` is the kernel's work, 0 if unknown; ``seconds`` the
+    whole run's; ``silicon`` the device's identity. ``checked``: results were to be compared,
+    ``require_check``: had to be. ``also_built`` are builds for other targets; ``unrecorded`` trials are not
+    in the store. ``are_finals_lost``: infrastructure failed some finals. ``kept_out`` are devices that differ
+    from others of their kind; ``unmet`` trials may equal the winner and did not meet it. ``busy`` is what was
+    disturbed without consequences, ``disturbances`` are contradictions of finals and screening. It is
+    ``disturbed`` if the last one stayed: then there is no order, and no best but the ``leader``. What won is
+    right on all ``draws``. ``others`` are the study on other silicon. ``reference`` has the reference's
+    times, if asked for.
     """
 
     run: str
@@ -210,10 +202,9 @@ class StudyResult(Record):
 
     @property
     def exit_status(self) -> int:
-        """0 if a best config was found, 1 if none passed, 3 for infrastructure only, 130 if interrupted.
-
-        3 also if infrastructure failed some configs, results could not be recorded, or the study was disturbed. Over several kinds of silicon
-        it is 1 if none passed on one of them, otherwise 3 if it is 3 for one.
+        """0 if a best config was found, 1 if none passed, 130 if interrupted; 3 for infrastructure only, and
+        if it failed some configs, results are unrecorded, or the study was disturbed. Over several kinds of
+        silicon it is 1 if none passed on one, else 3 if it is 3 for one.
         """
         found = {self.own_status, *(other.own_status for other in self.others)}
         return next((status for status in (130, 1, 3) if status in found), 0)
@@ -266,9 +257,8 @@ class StudyResult(Record):
 
 
 class Shape(Record):
-    """Arguments to tune a kernel for, in addition to those of all shapes and those of the kernel's declared shape ``declared``, if any.
-
-    ``weight`` is their frequency, in any unit. ``where`` is the beginning of messages about them.
+    """Arguments to tune for, besides those of all shapes and of the kernel's declared shape ``declared``, if
+    any. ``weight`` is their frequency in any unit; ``where`` begins messages about them.
     """
 
     arguments: dict[str, Value]
@@ -279,10 +269,9 @@ class Shape(Record):
 
 
 class TableRow(Record):
-    """The config of a dispatch table for the shape called ``name``; ``trial`` is its screening trial, None if no config passed.
-
-    It takes at most ``slowdown`` x the time of the shape's best config, at the confidence of the finals in which both took part. ``latency_ns``
-    is its median time there, or in the screening if it is the best one and met no other.
+    """The config of a dispatch table for the shape ``name``; ``trial`` is its screening trial, None if none
+    passed. It takes at most ``slowdown`` x the shape's best time, at the confidence of the finals of both.
+    ``latency_ns`` is its median there, or in the screening if it is the best and met no other.
     """
 
     name: str
@@ -294,9 +283,8 @@ class TableRow(Record):
 
 
 class CurvePoint(Record):
-    """The ``share`` of all shapes, by weight, that these ``configs`` serve within the limit.
-
-    ``worst`` is the largest slowdown of a shape against its own best config; None if none of these passed for some shape.
+    """The ``share`` of shapes, by weight, that ``configs`` serve within the limit. ``worst`` is the largest
+    slowdown against a shape's own best; None if none of these passed for some shape.
     """
 
     configs: tuple[dict[str, Value], ...]
@@ -305,10 +293,9 @@ class CurvePoint(Record):
 
 
 class TableResult(Record):
-    """The result of tuning for many shapes: a study and a row of the dispatch table per shape, in the order of the request.
-
-    Each row is ``within`` that share of its best config's time. ``curve`` shows what fewer configs achieve, down to one; its last point is
-    the table. Other points use times of the screening for configs that have not met.
+    """The result of tuning for many shapes: a study and a row of the dispatch table each, as requested. Rows
+    are ``within`` that share of their best time. ``curve`` shows what fewer configs achieve, down to one; its
+    last point is the table, others use screening times of configs that have not met.
     """
 
     run: str

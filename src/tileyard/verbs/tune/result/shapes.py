@@ -14,10 +14,8 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
 def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[str, Value]:
-    """The arguments for arrays of these shapes, found at the same places as in the known choices.
-
-    An argument is the size or dtype that equals it in all known choices; otherwise its common value in all of them.
-    Raises UsageError, naming the argument, if it is neither.
+    """The arguments for arrays of these shapes: each the size or dtype that equals it in all known choices,
+    or else its common value in all. Raises UsageError naming an argument that is neither.
     """
     examples = [
         (choice.arguments, shapes_like(choice.tensors)[0])

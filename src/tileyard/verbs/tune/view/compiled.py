@@ -76,7 +76,7 @@ def count_ends(result: CompileResult) -> str:
 
 
 def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterator[Text]:
-    """Each reason why configs could not be built, with their number and names; a few have a line each, with its log."""
+    """Each reason why configs could not be built, with number and names; a few have a line and a log each."""
     for group in group_by(failed, lambda one: (name_end(one), leave_out_numbers(one.message))):
         first = group[0]
         line = Text(name_end(first), style=outcome_style(first.outcome))
@@ -119,7 +119,6 @@ def describe_reasons(prefix: str, groups: Sequence[Sequence[Build | Trial]]) -> 
 
 
 def _table(result: CompileResult, shown: Sequence[Build]) -> tuple[Table, dict[str, str]]:
-    """The table, and its parameters by their headers."""
     keys = list(dict.fromkeys(key for one in shown for key in one.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     results = (*COLUMNS, "build", "outcome", "artifact")
@@ -217,7 +216,7 @@ def print_artifact(console: Console, artifact: "Artifact") -> None:
 def print_resources(
     console: Console, resources: Sequence[Resources], kinds: int | None = None
 ) -> None:
-    """A line for each figure of each device function; so many kinds of instructions in one, or all, a line for each."""
+    """A line per figure of each device function; ``kinds`` of instructions in one, or all in a line each."""
     for taken in resources:
         cells = describe_resources(taken, kinds)
         rows = {

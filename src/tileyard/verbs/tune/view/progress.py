@@ -51,9 +51,8 @@ class StudyLayout:
         )
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
-        """The outcome, the config and its time. On a terminal, of the finals and of further checks, only failures.
-
-        Of failures that are alike, and of cases that were not reached, only the first has a line: the result counts them.
+        """Outcome, config and time; on a terminal, of finals and further checks, only failures. Of alike
+        failures and of cases not reached only the first has a line: the result counts them.
         """
         trial = judged.trial
         is_further = is_final(trial) or (trial.control and trial.measurement is None)

@@ -73,7 +73,6 @@ def _compare(reference_ns: float, best_ns: float) -> Text:
 def _table(
     result: StudyResult, rows: int, *, is_one_of_several: bool
 ) -> tuple[Table, dict[str, str]]:
-    """The table, and its parameters by their headers."""
     keys = list(dict.fromkeys(key for trial in result.trials for key in trial.config))
     work = f" {format_config(result.arguments)}" if result.arguments else ""
     place = f" on {result.silicon or result.device}" if is_one_of_several else ""
@@ -136,9 +135,8 @@ def _say_build(one: Build) -> str:
 
 
 def rank_trials(result: StudyResult) -> list[Trial]:
-    """The winner, the other finalists in their order, the rest by latency, failures last; what is right in a disturbed study in no order.
-
-    Of configs with the same binary only the first in this order is included.
+    """The winner, other finalists in their order, the rest by latency, failures last; in a disturbed study
+    what is right is in no order. Of configs with one binary only the first is included.
     """
     order = {final.trial: number for number, final in enumerate(result.finals)}
 

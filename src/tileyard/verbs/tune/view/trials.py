@@ -45,7 +45,7 @@ SAID = 20
 def print_trials(
     console: Console, found: Sequence[Trial], deciding: Mapping[str, Measurement] = NO_TIMES
 ) -> None:
-    """Print one line per trial, with its time in the finals where there is one among the ``deciding``, by id."""
+    """Print a line per trial, with its time in the finals where it is among the ``deciding``, by id."""
     columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
     table = new_table(columns, left=columns)
     for trial in found:
@@ -67,10 +67,7 @@ def print_trials(
 
 
 class Trials(tuple[Trial, ...]):
-    """Trials that print as a table, of which a notebook shows the first ones.
-
-    ``deciding`` are the times of the finals by the id of the trial.
-    """
+    """Trials that print as a table, in a notebook the first ones; ``deciding`` are times of finals by id."""
 
     deciding: Mapping[str, Measurement] = NO_TIMES
 
@@ -100,9 +97,8 @@ def list_trials(result: StudyResult) -> Trials:
 
 
 def list_columns(result: StudyResult) -> dict[str, list[object]]:
-    """The configs of a study by columns, one per parameter, then the results; NaN if not measured.
-
-    Times are in nanoseconds: those of the finals for configs that took part in them.
+    """The configs of a study by columns: parameters, then results; NaN if not measured. Times are in
+    nanoseconds, of the finals if they took part.
     """
     trials = result.trials
     columns: dict[str, list[object]] = {}
@@ -136,9 +132,8 @@ def print_trial(
     source: bool,
     deciding: Measurement | None = None,
 ) -> None:
-    """Print one trial: its record, its log and, with ``source``, its Program and generated code.
-
-    ``deciding`` is its time in the finals, which counts.
+    """Print one trial: its record, its log and, with ``source``, Program and generated code. ``deciding`` is
+    its time in the finals, which counts.
     """
     _show_record(console, trial, deciding)
     _show_text(console, "log", _find_log(trial, home), {})

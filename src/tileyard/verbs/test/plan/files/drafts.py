@@ -102,7 +102,7 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What steps of a file get beside its tables: variables that a script sets, and these parameters. ``files`` looks for their inputs."""
+    """What a file's steps get beside its tables: a script's variables, parameters; ``files`` finds inputs."""
 
     env: Env
     parameters: frozenset[str]
@@ -111,9 +111,8 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFile:
-    """Kernels whose cases are not listed: one case per kernel, or only that of ``work``, and per shape.
-
-    ``testcase`` is empty if each kernel is a testcase of its own.
+    """Kernels without listed cases: one case per kernel, or only that of ``work``, and per shape. With an
+    empty ``testcase`` each kernel is a testcase of its own.
     """
 
     where: str
@@ -124,9 +123,8 @@ class KernelFile:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A suite as far as its files alone define it; authors are still to be asked about ``kernel_files``.
-
-    ``texts`` are those with which each policy, or file, names cases, and their places.
+    """A suite as far as its files define it; authors are still to be asked about ``kernel_files``. ``texts``
+    are those with which each policy, or file, names cases, and their places.
     """
 
     name: str
@@ -143,10 +141,7 @@ class Draft:
     belongs: list[Belonging] = field(default_factory=list)
 
     def finish(self, cases: Iterable[SuiteCase]) -> Suite:
-        """The suite with these cases.
-
-        Raises UsageError if two of them have the same name, or a policy names none of them.
-        """
+        """The suite with these cases. Raises UsageError for two of one name, or a policy without one."""
         known: dict[str, SuiteCase] = {}
         for case in cases:
             first = known.setdefault(case.id, case)
@@ -381,7 +376,6 @@ def show_shape(shape: Shape) -> str:
 
 
 def _find(name: str, levels: tuple[Level, ...]) -> tuple[object, Place] | None:
-    """The step of the narrowest table that defines it; ``false`` means that there is none."""
     for table, place in levels:
         raw: object = getattr(table, name)
         if raw is False:

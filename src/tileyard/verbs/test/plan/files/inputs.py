@@ -1,4 +1,4 @@
-"""Files that steps name: a pattern that matches none is refused, and the message suggests the nearest files."""
+"""Files that steps name: a pattern that matches none is refused, with the nearest files as a hint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 
 class InputFiles:
-    """Looks for the files that the ``inputs`` and ``target_inputs`` of a file's steps name.
-
-    A pattern that depends on the case may match nothing for some cases, as long as those beside it match a file.
+    """Looks for the ``inputs`` and ``target_inputs`` of a file's steps. A pattern that depends on the case
+    may match nothing, as long as one beside it matches.
     """
 
     def __init__(self) -> None:

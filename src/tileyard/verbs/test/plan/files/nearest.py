@@ -13,7 +13,7 @@ _SIGN = re.compile(r"[*?[]")
 
 
 def name_nearest(path: Path) -> str:
-    """A hint for an absolute path or glob that names nothing: the name most like the missing one, or some that are there."""
+    """A hint for a missing absolute path or glob: the name most like it, or some of those that are there."""
     above = next(one for one in path.parents if any(True for _ in _find(one)))
     wanted = path.parts[len(above.parts)]
     folders = [one for one in itertools.islice(_find(above), FOLDERS) if one.is_dir()]

@@ -1,7 +1,5 @@
-"""Parameters of a suite file: their possible values, the chosen value, and the settings that depend on it.
-
-In limits and policies a table by parameter and value is replaced by one of its entries: ``run_s = { mode.sim =
-1800, mode.npu = 60 }``.
+"""Parameters of a suite file: possible values, the chosen one, and limits and policies that depend on it: a
+table such as ``run_s = { mode.sim = 1800, mode.npu = 60 }`` is replaced by one of its entries.
 """
 
 import re
@@ -41,9 +39,8 @@ def show_value(value: object) -> str:
 def read_parameters(
     raw: object, place: Place, wanted: Mapping[str, str], taken: frozenset[str]
 ) -> Parameters:
-    """The parameters declared at a place, each with the wanted value, otherwise the first.
-
-    ``taken`` are names with another meaning. Raises UsageError.
+    """The parameters declared at a place, each with the wanted value, or its first. ``taken`` are names with
+    another meaning. Raises UsageError.
     """
     try:
         declared = msgspec.convert(raw, dict[str, tuple[Value, ...]])
@@ -74,10 +71,7 @@ def read_parameters(
 
 
 def settle(table: Table, parameters: Parameters, place: Place) -> Table:
-    """A suite file in which limits and policies with one value per parameter value have a single value.
-
-    Raises UsageError for a table by an unknown parameter or value.
-    """
+    """A file with one value per limit and policy. Raises UsageError for unknown parameters and values."""
     if not parameters.values:
         return table
     settled = _settle_limits(table, parameters, place)
@@ -91,7 +85,6 @@ def settle(table: Table, parameters: Parameters, place: Place) -> Table:
 
 
 def _settle_limits(table: Table, parameters: Parameters, place: Place) -> Table:
-    """A table of a suite, testcase, case or step, and the tables in it."""
     settled = dict(table)
     for key, value in table.items():
         at = place / key
@@ -111,7 +104,7 @@ def _settle_limits(table: Table, parameters: Parameters, place: Place) -> Table:
 
 
 def _settle_all(table: object, parameters: Parameters, place: Place) -> Table:
-    """A table whose values may each be given by parameter; a value not given for the chosen one is left out."""
+    """A table whose values may be given by parameter; those not given for the chosen value are left out."""
     settled: Table = {}
     if not isinstance(table, dict):
         return table  # type: ignore[return-value]  # refused where it is decoded

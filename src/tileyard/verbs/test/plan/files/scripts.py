@@ -25,10 +25,9 @@ def run_program(
 
 
 def read_variables(script: str, environ: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The variables that a bash script exports or changes when it is sourced.
-
-    ``$NAME`` in its path is a variable of ``environ``; the path is relative to the suite file, in whose
-    folder it runs. Variables that it unsets are not changed. Raises UsageError.
+    """The variables that a bash script exports or changes when sourced in the suite file's folder; not those
+    that it unsets. Its path is relative to that folder and may use ``$NAME`` of ``environ``. Raises
+    UsageError.
     """
     folder = place.document.folder
     path = folder / _expand(script, environ, place)

@@ -1,7 +1,4 @@
-"""Converts the tables of steps to steps: fills texts as far as is known and looks for programs.
-
-In texts with ``{names}``, values known when a suite is read are filled in; the others stay for later.
-"""
+"""Converts tables of steps to steps: fills ``{names}`` whose values are known by now, looks for programs."""
 
 import glob
 import os
@@ -64,10 +61,9 @@ Form = TypeVar("Form", bound=StepTable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
-    """A parsed text: literal pieces, each with the name that follows it, empty for none.
-
-    ``names`` are all names in it. One that ``is_passed`` on has no text of its own: it keeps the value that the variable already has.
-    That of a variable for some ``steps`` alone leaves the others a ``wider`` one.
+    """A parsed text: literal pieces, each with the name that follows it, empty for none; ``names`` are all.
+    One that ``is_passed`` on keeps the value that the variable has. If it is for some ``steps`` alone, the
+    others have the ``wider`` one.
     """
 
     text: str
@@ -96,9 +92,8 @@ class Text:
         return len(self.pieces) == 1 and not self.pieces[0][0]
 
     def fill_in(self, values: Mapping[str, str], later: frozenset[str]) -> str:
-        """The text as a template of the names ``later``, with the others filled in. Raises UsageError.
-
-        Literal braces stay doubled, also those of values.
+        """The text as a template of the names ``later``, the others filled in; literal braces, also those of
+        values, stay doubled. Raises UsageError.
         """
         return self.text if self.names <= later else self._join(values, later, double)
 
@@ -160,8 +155,8 @@ class StepPlan:
     """A step whose templates are parsed, to be filled in for one case after another."""
 
     def __init__(self, table: StepTable, kind: Kind, place: Place, argv: Place, env: Env) -> None:
-        """``env`` are the variables of more general tables: the step's own take precedence, and it gets none
-        that uses a value which this step does not receive. ``argv`` is the place of its ``argv``.
+        """``env`` are variables of more general tables: the step's own win, and those with values that it
+        does not receive are left out. ``argv`` is the place of its ``argv``.
         """
         self.kind = kind
         self.place = place
@@ -296,7 +291,7 @@ class BuildPlan:
         self._products = _read_all(table.products, place / "products")
 
     def find_part(self, values: Mapping[str, str]) -> BuildPart:
-        """What the target of a case depends on besides the step's own inputs, and the files that it becomes."""
+        """What a case's target depends on besides the step's inputs, and the files that it becomes."""
         return BuildPart(
             inputs=tuple(self.step.fill_input(text, values) for text in self.inputs),
             products=tuple(_fill_plain(text, values, "cache") for text in self._products),
@@ -378,7 +373,6 @@ def read_env(table: StepTable | StepsTable, place: Place) -> Env:
 
 
 def _read_variable(name: str, raw: Table, place: Place) -> Text:
-    """A variable for some steps, as a table."""
     table = decode(raw, VariableTable, place)
     passed = Text(text=name, place=place, is_passed=True)
     text = passed if table.value is None else read_text(table.value, place / "value")
@@ -412,7 +406,7 @@ def _read_versions(raw: object, place: Place) -> list[list[Text]]:
 
 
 def _find_script(arguments: Sequence[Text], later: frozenset[str]) -> Text | None:
-    """The argument that is a script of the suite, if an interpreter gets these and its name is known by now."""
+    """The script of the suite among an interpreter's arguments, if its name is known by now."""
     for text in arguments:
         if text.first == "suite":
             return None if text.names & later else text
@@ -423,10 +417,9 @@ def _find_script(arguments: Sequence[Text], later: frozenset[str]) -> Text | Non
 
 @lru_cache(maxsize=4096)
 def find_program(program: str, folder: Path, search: str) -> str:
-    """How to call a program: its name if it is on PATH, else its absolute path, else empty.
-
-    A name with a slash, and one that is not on PATH, is a file of ``folder``. ``search`` is the step's
-    PATH, empty for ours; one that is complete only when the step runs hides nothing.
+    """How to call a program: by its name if on PATH, else its absolute path, else empty. Names with a slash,
+    or not on PATH, are files of ``folder``. ``search`` is the step's PATH, empty for ours; one only complete
+    at run time hides nothing.
     """
     if "/" not in program and shutil.which(program, path=search or os.environ.get("PATH")):
         return program

@@ -42,9 +42,8 @@ class StepTable(Strict):
 
 
 class BuildTable(StepTable):
-    """A build step; ``target`` is the part that a case needs, and depends on ``target_inputs`` besides ``inputs``.
-
-    ``products`` are the files of that part in ``{cache}``, instead of those in ``{out}``.
+    """A build step; ``target`` is the part that a case needs, which depends on ``target_inputs`` besides
+    ``inputs``; its files are ``products`` in ``{cache}``, not those in ``{out}``.
     """
 
     target: str = ""
@@ -53,7 +52,7 @@ class BuildTable(StepTable):
 
 
 class GoldenTable(StepTable):
-    """A golden step; ``part`` is the part of its result that a case gets, as links unless ``link`` is set otherwise."""
+    """A golden step; ``part`` of its result is a case's, as links unless ``link`` is set otherwise."""
 
     part: str = ""
     link: bool | None = None
@@ -98,7 +97,7 @@ class LimitsTable(Strict):
 
 
 class MeasureTable(Strict):
-    """A number that the run step prints, with its description; or ``of``: which of the step's times counts."""
+    """A number that the run step prints, described; or ``of``: which of the step's times counts."""
 
     of: Literal["cpu_time", "wall_time", "printed"] = "printed"
     pattern: Text | None = None

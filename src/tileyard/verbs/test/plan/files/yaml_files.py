@@ -18,7 +18,7 @@ _LABELS = re.compile(r"(?:\s*(?:does=[\w.+/:-]+|minutes=\d+(?:\.\d+)?))+\s*")
 
 
 class YamlFile(Document):
-    """A YAML file. ``text_lines`` are the first lines of the texts of scalars, which may be below their keys."""
+    """A YAML file. ``text_lines`` are the first lines of scalars' texts, maybe below their keys."""
 
     def __init__(self, path: Path) -> None:
         """Raises UsageError that names file and line."""
@@ -51,7 +51,7 @@ class YamlFile(Document):
 
     @cached_property
     def labels(self) -> dict[KeyPath, dict[str, str]]:
-        """The content of comments ``# tileyard: does=... minutes=...`` for the steps that they are above or in."""
+        """The comments ``# tileyard: does=... minutes=...`` for the steps that they are above or in."""
         found: dict[KeyPath, dict[str, str]] = {}
         for number, text in enumerate(self._text.splitlines(), 1):
             label = _LABEL.search(text)
