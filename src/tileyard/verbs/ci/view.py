@@ -166,7 +166,10 @@ def _facts_of(matrix: Matrix) -> Iterator[str]:
         else:
             yield f"left out: {count_of(matrix.left_out, 'case')} of which no input has changed"
         if touched.unnamed:
-            yield f"no step names {_shorten(touched.unnamed)}: say where they belong, with `[[belongs]]` or --ignore"
+            yield (
+                f"no step names {_shorten(touched.unnamed)}: say where they belong, with "
+                f"`[[belongs]]` or --ignore"
+            )
     for one in matrix.commands or ():
         because = f", because of {one.because}" if one.because else ""
         what = f"runs{because}" if one.is_touched else "is left out: no input of it has changed"

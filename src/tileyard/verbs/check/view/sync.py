@@ -75,9 +75,15 @@ def describe_check(report: SyncReport, timelines: int = 0) -> Iterator[str]:
     for one in report.kernels:
         for each in one.suppressed:
             place = name_place(report.file, each.finding.access)
-            yield f"suppressed: {place}: {each.finding.message}\n    allowed by line {each.comment.line}: {each.reason}"
+            yield (
+                f"suppressed: {place}: {each.finding.message}\n"
+                f"    allowed by line {each.comment.line}: {each.reason}"
+            )
     for allowed in report.unused:
-        yield f"unused: {name_place(report.file, allowed.comment)}: allow({name_kind(allowed.kind)}) suppresses nothing"
+        yield (
+            f"unused: {name_place(report.file, allowed.comment)}: "
+            f"allow({name_kind(allowed.kind)}) suppresses nothing"
+        )
 
 
 def describe_kernel(checked: SyncChecked, architecture: str = "") -> str:
@@ -95,7 +101,10 @@ def describe_kernel(checked: SyncChecked, architecture: str = "") -> str:
 def describe_finding(file: str, finding: Finding) -> str:
     """A finding in two lines, the first with place and kind; ``file`` stands in for an unknown place."""
     place = name_place(file, finding.access)
-    return f"{place}: {finding.message}{_describe_instance(finding)} [{name_kind(finding.kind)}]\n    {finding.fix}"
+    return (
+        f"{place}: {finding.message}{_describe_instance(finding)} [{name_kind(finding.kind)}]\n"
+        f"    {finding.fix}"
+    )
 
 
 def name_kind(kind: FindingKind) -> str:

@@ -8,7 +8,7 @@ from tileyard.sync.findings import Finding, TimelineStep
 WIDTH = 80
 MOST_LANES = 5
 BEFORE, HEAD, TAIL = 4, 10, 12
-"""Steps shown before the first mark, and of a long way between the two marks: after the first and before the second."""
+"""Steps shown before the first mark, and between two far marks: after the first and before the second."""
 _MARKS = ("  ", "1>", "2>")
 _UNITS = ("", "cp_async", "tma", "tma_store", "wgmma")
 _BETWEEN = " | "

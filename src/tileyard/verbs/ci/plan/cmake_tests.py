@@ -157,7 +157,7 @@ class _Walk:
             below = words[words.index("RELATIVE") + 1] if "RELATIVE" in words else ""
             here, found = known["CMAKE_CURRENT_SOURCE_DIR"], set[str]()
             for pattern in words[2:]:
-                folder, _, name = os.path.join(here, pattern).rpartition("/")  # noqa: PTH118 - either may be a pattern
+                folder, _, name = os.path.join(here, pattern).rpartition("/")  # noqa: PTH118 - patterns
                 deep = "**/" if words[0] == "GLOB_RECURSE" else ""
                 is_plain = f"{folder}/".startswith(f"{self.tree}/") and "**" not in pattern
                 if is_plain and pattern not in (below, "RELATIVE", "CONFIGURE_DEPENDS"):

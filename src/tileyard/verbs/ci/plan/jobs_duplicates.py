@@ -178,7 +178,7 @@ def _share(
 
 
 _Groups = Mapping[tuple[int, ...], Sequence[float]]
-"""Of checks that the same jobs run, by the order in which these best keep them: the time that each job needs."""
+"""Of checks of the same jobs, by the order in which these best keep them: the time that each job needs."""
 
 
 def _choose_keepers(

@@ -72,7 +72,9 @@ def read_script(text: str, variables: Mapping[str, str], cwd: str) -> ShellScrip
 
 def join_path(folder: str, path: str) -> str:
     """A path relative to a folder; either may begin with a part that only a run knows."""
-    return os.path.normpath(path if path.startswith(("$", "~")) else os.path.join(folder, path))  # noqa: PTH118
+    return os.path.normpath(
+        path if path.startswith(("$", "~")) else os.path.join(folder, path)  # noqa: PTH118
+    )
 
 
 @dataclass

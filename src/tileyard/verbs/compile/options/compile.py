@@ -72,7 +72,8 @@ class CompileOptions(TypedDict, total=False):
     out_idx: Annotated[
         Sequence[int] | None,
         Option(
-            "Of a PrimFunc: positions of the parameters that are outputs; by default those that are only written.",
+            "Of a PrimFunc: positions of the parameters that are outputs; by default those that "
+            "are only written.",
             for_python=True,
         ),
     ]

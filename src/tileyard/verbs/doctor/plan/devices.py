@@ -71,7 +71,10 @@ def check_declarations(settings: Settings) -> Iterator[Finding]:
                 yield Finding(
                     subject=one.name,
                     level=Level.WARN,
-                    message=f"{place.document.path} gives it cores {format_cores(absent)}, which this host does not have",
+                    message=(
+                        f"{place.document.path} gives it cores {format_cores(absent)}, which "
+                        f"this host does not have"
+                    ),
                     todo="correct `cores` of its declaration",
                 )
 

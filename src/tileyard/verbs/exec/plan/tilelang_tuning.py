@@ -56,7 +56,7 @@ class RunOptions:
     early_stop_factor: float = 2.0
 
     @classmethod
-    def read(cls, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401 (TileLang's)
+    def read(cls, tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "RunOptions":  # noqa: ANN401
         """The options of a call; those it leaves out come from the profiling arguments. Raises ChainError."""
         try:
             asked = cls(*args, **kwargs)
@@ -100,7 +100,7 @@ class RunOptions:
         return count_launches(int(warmup), int(self.rep or UNASKED["rep"]))
 
 
-def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401 (TileLang's)
+def tune_chain(ground: Ground, tuner: Any, *args: object, **kwargs: object) -> object:  # noqa: ANN401
     """Do what ``AutoTuner.run`` does; returns an AutotuneResult with latencies in milliseconds. Raises
     ChainError for invalid arguments, NothingWonError if no config passed, TileyardError without a study.
     """
@@ -197,7 +197,7 @@ class Race:
             self._inputs = list(supply(params))
         return self._inputs
 
-    def _compile(self, config: Mapping[str, object], trial: Trial | None = None) -> Any:  # noqa: ANN401 (TileLang's)
+    def _compile(self, config: Mapping[str, object], trial: Trial | None = None) -> Any:  # noqa: ANN401
         func = _elaborate(self._tuner, self._chain, config)
         return self._ground.compile(self._tuner, func, config, trial)
 

@@ -200,7 +200,7 @@ def profile_host(torch: ModuleType, tally: Tally) -> None:
     begin = torch.profiler.profile.__init__
 
     @functools.wraps(begin)
-    def begin_on_host(self: object, *, activities: Any = None, **options: Any) -> None:  # noqa: ANN401 (torch's)
+    def begin_on_host(self: object, *, activities: Any = None, **options: Any) -> None:  # noqa: ANN401
         tally.note_timer("torch.profiler")
         if activities is not None:
             activities = {kind for kind in activities if kind != kinds.CUDA} or {kinds.CPU}

@@ -26,7 +26,10 @@ def history(  # noqa: PLR0913 - options, by keyword only
         str | None,
         typer.Argument(
             metavar="CASE",
-            help="Show what regress timed of this case and those below it, run by run: a kernel, or KERNEL/SHAPE/CONFIG. Of others, their recorded trials.",
+            help=(
+                "Show what regress timed of this case and those below it, run by run: a kernel, "
+                "or KERNEL/SHAPE/CONFIG. Of others, their recorded trials."
+            ),
         ),
     ] = None,
     *,
@@ -109,7 +112,8 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
         if not trials:
             raise UsageError(
                 f"no run of {case} is recorded in {home}",
-                "give a case as `tileyard test --list` or the table of regress prints it, or its beginning up to a slash",
+                "give a case as `tileyard test --list` or the table of regress prints it, or its "
+                "beginning up to a slash",
             )
         if png is not None:
             raise UsageError(f"--png draws what regress timed, and it did not time {case}")

@@ -31,7 +31,10 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
         typer.Option(
             "--while",
             metavar="check|mismatch|compile_error|COMMAND",
-            help="The failure to keep. A command receives the file of a kernel in place of {}, or at its end, and ends with 0 where it fails.",
+            help=(
+                "The failure to keep. A command receives the file of a kernel in place of {}, or "
+                "at its end, and ends with 0 where it fails."
+            ),
         ),
     ],
     pipeline: PipelineName = "",

@@ -35,7 +35,10 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         list[str],
         typer.Argument(
             metavar="FILE[::NAME[/SHAPE]]... | SUITE[::CASE] | SCRIPT...",
-            help="Where the kernel is; or a suite of programs; or with --exec scripts. One case may have changed.",
+            help=(
+                "Where the kernel is; or a suite of programs; or with --exec scripts. One case "
+                "may have changed."
+            ),
         ),
     ],
     *,

@@ -15,8 +15,10 @@ def regress(
         str | None,
         typer.Argument(
             metavar="BASE",
-            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or run:ID; or a toolchain FILE.tyb for a suite's steps. "
-            "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's benchmarks print.",
+            help=f"What to compare with: {SIDES}. Or what is built already: a bundle FILE.tyb, or "
+            f"run:ID; or a toolchain FILE.tyb for a suite's steps. "
+            "Or, without FILEs, numbers of others: pytest-benchmark's JSON, or what TileLang's "
+            "benchmarks print.",
         ),
     ] = None,
     head: Annotated[
@@ -27,7 +29,10 @@ def regress(
         list[str] | None,
         typer.Argument(
             metavar="FILE[::NAME]... | SUITE[::CASE] | SCRIPT...",
-            help="Where the kernels are; or a suite of programs: its suite.toml, or its folder; or with --exec scripts.",
+            help=(
+                "Where the kernels are; or a suite of programs: its suite.toml, or its folder; "
+                "or with --exec scripts."
+            ),
         ),
     ] = None,
     *,

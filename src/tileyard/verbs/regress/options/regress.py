@@ -35,7 +35,8 @@ class RegressOptions(TypedDict, total=False):
     fail_over: Annotated[
         Share | None,
         Option(
-            "Fail only where a kernel is known to be slower by more than this; by default by more than the margin.",
+            "Fail only where a kernel is known to be slower by more than this; by default by "
+            "more than the margin.",
             metavar="PERCENT",
         ),
     ]
@@ -43,7 +44,8 @@ class RegressOptions(TypedDict, total=False):
     allow: Annotated[
         FilePath,
         FileOption(
-            "TOML file of exceptions: rows that may be worse, with owner, reason and last day; margins of single cases."
+            "TOML file of exceptions: rows that may be worse, with owner, reason and last day; "
+            "margins of single cases."
         ),
     ]
     reports: Annotated[
@@ -67,7 +69,8 @@ class RegressOptions(TypedDict, total=False):
     static: Annotated[
         bool,
         Switch(
-            "Compare what compilers made of the kernels: registers, spills, code, instructions, ... Nothing is run."
+            "Compare what compilers made of the kernels: registers, spills, code, instructions, "
+            "... Nothing is run."
         ),
     ]
     rebuilds: Annotated[

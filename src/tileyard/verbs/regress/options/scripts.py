@@ -22,7 +22,8 @@ Scripts = Annotated[
 Printed = Annotated[
     str,
     Text(
-        "With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', and not their CPU time.",
+        "With --exec: compare the number that scripts print, such as 'latency: ([\\d.]+) ms', "
+        "and not their CPU time.",
         metavar="REGEX",
     ),
 ]

@@ -16,7 +16,7 @@ from tileyard.base.model import Record
 SURE: Final = 0.99
 """The probability that the culprit is among the suspects."""
 LIKELY: Final = 0.8
-"""A commit with at least this probability is tested against its own parent: ``docs/design/measurement.md`` has the reason."""
+"""From this probability on a commit is tested against its parent: see ``docs/design/measurement.md``."""
 ASKABLE: Final = 512
 """Most commits that are considered for the next test."""
 

@@ -180,7 +180,8 @@ def _find_commit(named: str, project: Project | None) -> str:
         return project.find(named)
     except UsageError:
         raise UsageError(
-            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass options KEY=VALUE,...",
+            f"{named} is neither a git revision of {project.root}, nor a Python, nor pass "
+            f"options KEY=VALUE,...",
             f"{HERE} is the working tree",
         ) from None
 

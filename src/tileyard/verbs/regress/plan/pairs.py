@@ -69,7 +69,7 @@ class Pair:
     failure: dict[str, Trial] = field(default_factory=dict)
     is_decided: bool = False
     shifted: list["Pair"] = field(default_factory=list)
-    """This pair with its code at other places in memory, each timed in one process, once it seems to have changed."""
+    """This pair with its code at other places, each timed in one process, once it seems to have changed."""
     parent: "Pair | None" = None
     """The pair that this one confirms, if any."""
 

@@ -26,10 +26,10 @@ from tileyard.verbs.regress.result.gate import Gate
 from tileyard.verbs.regress.result.timed import Regression, TimedRow, Verdict
 
 TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
-"""The prefix of the output of TileLang's benchmarks with TL_PERF_REGRESSION_FORMAT=json; names and milliseconds follow."""
+"""Begins the output of TileLang's benchmarks with TL_PERF_REGRESSION_FORMAT=json; names, ms follow."""
 NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 FEWEST_EARLIER: Final = 19
-"""Fewest earlier numbers for one number per side: an outlier beyond all of them comes once in 20 times, for any noise."""
+"""Fewest earlier numbers for one number per side: an outlier beyond all comes once in 20 times."""
 NO_TIME: Final = "what it has is no time: a time is a number greater than 0"
 _RULE: Final = re.compile(r"\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?\|?")
 
@@ -298,7 +298,10 @@ def _doubt(reports: Sequence[Report], noise: Noise) -> Iterator[str]:
         )
         yield f"noise from {noise.count} earlier runs{few}"
     elif len(reports) == 1:
-        yield "one number for each side says nothing of noise: a second report of the same two versions does, or --noise-from"
+        yield (
+            "one number for each side says nothing of noise: a second report of the same two "
+            "versions does, or --noise-from"
+        )
     for one, two in itertools.pairwise(reports):
         both = [(one.times[name], two.times[name]) for name in one.times if name in two.times]
         both = [pairs for pairs in both if all(map(all, pairs))]
@@ -308,7 +311,8 @@ def _doubt(reports: Sequence[Report], noise: Noise) -> Iterator[str]:
         largest, middle = (100 * math.expm1(find(moved)) for find in (max, statistics.median))
         turned = sum((old[1] - old[0]) * (new[1] - new[0]) < 0 for old, new in both)
         yield (
-            f"from report {one.name} to {two.name} base alone moved by up to {largest:.1f} %, {middle:.1f} % in the middle "
+            f"from report {one.name} to {two.name} base alone moved by up to {largest:.1f} %, "
+            f"{middle:.1f} % in the middle "
             f"of {count_of(len(both), 'row')}; {turned} changes turned their sign"
         )
 

@@ -94,7 +94,8 @@ def _refuse(limit: Limit, target: str, known: Sequence[str]) -> NoReturn:
         )
     raise UsageError(
         f"--fail-on {limit}: the compilers of the target {target} report no figures of a binary",
-        "name a target of which they do, such as --target cuda:sm_90a of `tileyard static`; --fail-over limits times",
+        "name a target of which they do, such as --target cuda:sm_90a of `tileyard static`; "
+        "--fail-over limits times",
     )
 
 
@@ -105,7 +106,10 @@ def find_broken_builds(build: BuildTimes | None, limits: Sequence[Limit]) -> Ite
             base = sum(build.base_s) / len(build.base_s)
             mildest = build.high if limit.falls else build.low
             if limit.is_broken(base, base * mildest):
-                yield f"all kernels: build x {build.ratio:.2f} [{build.low:.2f}, {build.high:.2f}], allowed {limit}"
+                yield (
+                    f"all kernels: build x {build.ratio:.2f} [{build.low:.2f}, "
+                    f"{build.high:.2f}], allowed {limit}"
+                )
 
 
 def find_broken(changes: Sequence[Change], limits: Sequence[Limit]) -> Iterator[str]:

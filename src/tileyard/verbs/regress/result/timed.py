@@ -20,7 +20,7 @@ Verdict = Literal[
     "equivalent",
     "unchanged",
 ]
-"""The result of a row, in the order of attention. ``changed`` means changed figures, for kernels that were only built."""
+"""The result of a row, in the order of attention. ``changed``: figures of kernels that were only built."""
 Worse = Literal["failed", "missing", "regressed", "new", "over_limit"]
 """Faults that fail a comparison unless allowed: verdicts, and figures of the binary beyond their limits."""
 

@@ -33,7 +33,10 @@ def render_comment(result: Regression) -> str:
 def _blocks(result: Regression) -> Iterator[str]:
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
-    yield f"## {find_headline(result)}\n\n{count_of(len(result.rows), result.compared)}: {told}\n\n{describe_gate(result)}\n\n"
+    yield (
+        f"## {find_headline(result)}\n\n{count_of(len(result.rows), result.compared)}: {told}\n\n"
+        f"{describe_gate(result)}\n\n"
+    )
     folded = [row for row in result.rows if row.verdict in FOLDED and not row.gates]
     shown = [row for row in result.rows if row.verdict not in FOLDED or row.gates]
     if shown:
@@ -61,7 +64,10 @@ def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
 
 def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
     reach = _find_reach(result)
-    yield f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | base | head |\n"
+    yield (
+        f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | "
+        f"base | head |\n"
+    )
     yield "| --- | --- | ---: | --- | ---: | ---: |\n"
     for row in rows:
         change = f"{format_change(row.ratio.ratio)} %" if row.ratio else ""

@@ -141,7 +141,10 @@ def _lines(result: Regression) -> Iterator[str]:
         yield f"measured again because of other work on the machine: {count_of(disturbed, 'time')}"
     yield from result.notes
     if result.run:
-        yield f"{format_seconds(result.seconds)}, of which {format_seconds(result.timed_s)} on {result.device}"
+        yield (
+            f"{format_seconds(result.seconds)}, of which {format_seconds(result.timed_s)} on "
+            f"{result.device}"
+        )
     if result.unrecorded:
         yield describe_unrecorded(result.unrecorded)
 
@@ -155,11 +158,17 @@ def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
     alarms = result.false_alarms
     names = f": {', '.join(alarms)}" if alarms else ""
     if result.run:
-        yield f"base against itself: {count_of(len(alarms), 'false alarm')} in {count_of(len(timed), 'row')}{names}"
+        yield (
+            f"base against itself: {count_of(len(alarms), 'false alarm')} in "
+            f"{count_of(len(timed), 'row')}{names}"
+        )
     yield from describe_controls(result)
     smallest = [row.smallest for row in timed if row.smallest is not None]
     if smallest:
-        yield f"smallest change that could have been seen: {100 * min(smallest):.1f} to {100 * max(smallest):.1f} %"
+        yield (
+            f"smallest change that could have been seen: {100 * min(smallest):.1f} to "
+            f"{100 * max(smallest):.1f} %"
+        )
 
 
 def describe_controls(result: Regression) -> Iterator[str]:
@@ -222,7 +231,10 @@ def _describe_times(build: BuildTimes) -> str:
     base, head = (format_seconds(statistics.median(one)) for one in (build.base_s, build.head_s))
     text = f"build time of what both build: base {base}, head {head}"
     if build.is_first:
-        return f"{text}; single builds, the first with a cold header cache: --rebuilds {TELLING_ROUNDS} tells more"
+        return (
+            f"{text}; single builds, the first with a cold header cache: --rebuilds "
+            f"{TELLING_ROUNDS} tells more"
+        )
     spread = f"{build.ratio:.2f} x, in rounds {build.low:.2f} to {build.high:.2f}"
     rounds = len(build.base_s)
     verdict = "no difference that can be told from noise"

@@ -54,7 +54,7 @@ def predict_run(
     """
     options = complete(PlanOptions, given)
     _refuse_contradictions(suite, options)
-    given_s = ((f"{name}_s", f"--{name}", options[name]) for name in COSTS)  # type: ignore[literal-required]  # they are
+    given_s = ((f"{name}_s", f"--{name}", options[name]) for name in COSTS)  # type: ignore[literal-required]
     costs_s = {field: read_time_s(flag, time) for field, flag, time in given_s if time is not None}
     file, shard = options["durations"], options["shard"]
     bounds = Bounds(

@@ -36,7 +36,8 @@ class PlanOptions(TypedDict, total=False):
     launch: Annotated[
         Time | None,
         TimeOption(
-            "The part of --startup in which no other process can start; by default as in the suite's last run."
+            "The part of --startup in which no other process can start; by default as in the "
+            "suite's last run."
         ),
     ]
     lead: Annotated[

@@ -268,7 +268,8 @@ def _read_log(path: Path, text: str) -> Iterator[ImportedTime]:
     rows = log_times.scan_log(_content_lines(text))
     if not rows:
         raise UsageError(
-            f"{path}:1: is not a table with the columns testcase and seconds, no JSON, no JUnit XML, and no log of"
+            f"{path}:1: is not a table with the columns testcase and seconds, no JSON, no JUnit "
+            f"XML, and no log of"
             " pytest, ctest, Google Test, lit or the simulator with run times: it looks like"
             f" {log_times.describe_look(_content_lines(text))}",
             "--durations-pattern says which of its lines have a time",
@@ -287,7 +288,8 @@ def _read_by_pattern(path: Path, text: str, pattern: str) -> Iterator[ImportedTi
         _fail(
             path,
             1,
-            f"no line has a time by --durations-pattern {pattern!r}: it looks like {log_times.describe_look(lines)}",
+            f"no line has a time by --durations-pattern {pattern!r}: it looks like "
+            f"{log_times.describe_look(lines)}",
         )
     return _join_phases(path, rows)
 

@@ -21,7 +21,8 @@ def warn_of_mask(cases: Iterable[SuiteCase], devices: Iterable[Device], settings
         return ""
     return (
         f"{{device}} and TASK_DEVICE count from 0 what {' and '.join(sorted(masks))} leaves visible; "
-        "{device_physical} is the number on the host, and `mask = false` of a class hides nothing (told once for a suite)"
+        "{device_physical} is the number on the host, and `mask = false` of a class hides "
+        "nothing (told once for a suite)"
     )
 
 

@@ -180,7 +180,10 @@ class _OpenSuite:
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
-                title=f"{'bundle' if start.pack_to else 'test'} {self._suite.name} ({', '.join((selection.policy, *self._suite.settings))})",
+                title=(
+                    f"{'bundle' if start.pack_to else 'test'} {self._suite.name} "
+                    f"({', '.join((selection.policy, *self._suite.settings))})"
+                ),
                 cases=len(selection.cases),
                 expected_s=sum(part.plan.total_s for part in self._parts),
                 is_guess=2 * sum(part.plan.guessed for part in self._parts) > len(selection.cases),

@@ -63,6 +63,7 @@ class Achieved:
         self._begun: dict[str, tuple[str, float]] = {}
 
     def __call__(self, event: Event) -> None:
+        """Record the start and the end of a case on its device."""
         match event:
             case BuildStarted(case=case, at=at):  # again if a build for several targets failed
                 self._building.setdefault(case, at)

@@ -18,7 +18,7 @@ SHORT_S = 10.0
 VAGUE = 2.0
 """A guess whose upper end is more than this factor above its lower end is not shown once a run has ended."""
 ALIKE, SHARED = 3, 2
-"""Failures with the same message, from this number on, are reported as one; of a step that cases share, already two are."""
+"""From this number on failures with one message are reported as one; of a shared step already two are."""
 NAMED = 5
 """Number of testcases that are named if all of their cases are wrong in the same way."""
 T = TypeVar("T")

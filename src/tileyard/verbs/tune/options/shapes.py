@@ -117,4 +117,4 @@ def _read_values(name: object, given: object, where: str) -> "tuple[Value, ...]"
             raise UsageError(f"{where}: {name} is {show_value(value)}, and no number or text")
     if not listed:
         raise UsageError(f"{where}: {name} is an empty list", "leave it out, or give it a value")
-    return next(iter(read_choices({name: listed}, f"{where}:").values()))  # type: ignore[dict-item]  # refused there
+    return next(iter(read_choices({name: listed}, f"{where}:").values()))  # type: ignore[dict-item]

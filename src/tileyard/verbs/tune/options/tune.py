@@ -165,7 +165,8 @@ class StudyOptions(TypedDict, total=False):
     repeat: Annotated[
         Repeats,
         Option(
-            "Launches to time, as a number or a time limit: 100, 400ms; by default as many as the median needs.",
+            "Launches to time, as a number or a time limit: 100, 400ms; by default as many as "
+            "the median needs.",
             metavar="N|TIME",
             flags=("--repeat", "--rep"),
         ),
@@ -193,7 +194,8 @@ class TuneOptions(StudyOptions, total=False):
     within: Annotated[
         Share | None,
         Option(
-            f"For several shapes: how much slower than its best config a shape may be; by default {USUAL_WITHIN}.",
+            f"For several shapes: how much slower than its best config a shape may be; by "
+            f"default {USUAL_WITHIN}.",
             metavar="PERCENT",
         ),
     ]

@@ -10,7 +10,7 @@ from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
 from tileyard.measure.statistics import is_clearly_above, is_clearly_slower, spread
 
 MARGIN: Final = 1.05
-"""A config may win if its interval begins within this factor of the end of the best config's interval, on an undisturbed device."""
+"""On an undisturbed device a config may win if its interval begins within this factor of the best's end."""
 SHARED_MARGIN: Final = 2.0
 """The least such factor on a disturbed device: what shares its core with other work takes twice the time."""
 FEWEST_FINALISTS: Final = 5

@@ -11,7 +11,9 @@ from tileyard.measure.paired import FEWEST_ROUNDS, select_undisturbed
 from tileyard.measure.statistics import median_interval
 
 CONTRADICTS: Final = 2.5
-"""Least factor by which finals contradict the screening: a core that is shared with one stranger doubles all times alike, and turns still compare right."""
+"""Least factor by which finals contradict the screening. A core shared with a stranger doubles all times
+alike, and turns still compare right.
+"""
 _HELD: Final = re.compile(r"-held(\d+)")
 
 Culprit = Literal["", "finals", "screening"]

@@ -7,7 +7,7 @@ from tileyard.devices.foreign import QUEUE_KIND
 from tileyard.verbs.tune.result.records import KeptOut
 
 MARGIN = 1.03
-"""Devices are alike unless the interval of their ratio exceeds this factor, which is well below the margin of the finals."""
+"""Devices are alike unless their ratio's interval exceeds this factor, well below the finals' margin."""
 ROUNDS = 2
 """Number of timings per device if devices seem to differ, so that chance alone keeps none out."""
 

@@ -44,7 +44,7 @@ AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
 """The fields of a policy that decide how often a config is launched."""
 FINALS_SHARE = 0.2
 FINALS_S = 12.0
-"""The finals have this share of the budget, and at most these seconds for each study: those of a busy device take so long."""
+"""The finals' share of the budget, and at most these seconds per study: as long as on a busy device."""
 
 
 class Study:

@@ -59,7 +59,10 @@ def print_compiled(
         console.print(line, soft_wrap=True, highlight=False)
     known = sum(one.reused for one in result.configs)
     again = f"; {known} known from earlier runs" if known else ""
-    text = f"{count_of(len(result.configs), 'config')} for {result.target} in {format_seconds(result.seconds)}: {count_ends(result)}{again}"
+    text = (
+        f"{count_of(len(result.configs), 'config')} for {result.target} in "
+        f"{format_seconds(result.seconds)}: {count_ends(result)}{again}"
+    )
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
     if built:

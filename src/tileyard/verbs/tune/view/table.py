@@ -76,7 +76,10 @@ def _curve(result: TableResult) -> Table:
 def _lines(result: TableResult, home: Path) -> list[Text]:
     trials = [trial for study in result.studies for trial in study.trials]
     known = sum(study.reused for study in result.studies)
-    text = f"{count_of(len(trials), 'config')} for {count_of(len(result.rows), 'shape')} in {format_seconds(result.seconds)}"
+    text = (
+        f"{count_of(len(trials), 'config')} for {count_of(len(result.rows), 'shape')} in "
+        f"{format_seconds(result.seconds)}"
+    )
     text += f"; {known} known from earlier runs" if known else ""
     lines = [Text(text)]
     if result.reason != "done":
@@ -112,7 +115,8 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
         lines.append(
             Text.assemble(
                 (configs, "bold"),
-                f" for {served}, each within {100 * result.within:.3g} % of its best (the worst: {worst:.3f} x)",
+                f" for {served}, each within {100 * result.within:.3g} % of its best (the worst: "
+                f"{worst:.3f} x)",
                 ("".join(f", {doubt}" for doubt in sorted(doubts)), "yellow"),
             )
         )

@@ -42,7 +42,7 @@ PLACES_OF: dict[Kind, frozenset[str]] = {
     "hot check": frozenset({"work", "build", "threads", "toolchain", "cases", "works"}),
     "list": frozenset(),
 }
-"""Values that each kind of step receives when it runs. A golden result that knew of a build would depend on it."""
+"""Values that each kind of step receives when it runs. A golden result must not depend on a build."""
 IN_WORK: frozenset[Kind] = frozenset({"run", "check", "hot", "hot check"})
 """Steps that run in the case's work directory unless they say otherwise."""
 ALONE = ("targets", "cases", "works")

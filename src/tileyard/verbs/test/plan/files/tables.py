@@ -16,7 +16,7 @@ Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 Distance = Annotated[float, msgspec.Meta(ge=0)]
 EnvTable = dict[str, str | Table] | tuple[str, ...]
-"""Variables that are set, or as a list ``NAME`` for one that is passed on and ``NAME=text`` for one that is set."""
+"""Variables that are set, or a list: ``NAME`` for one passed on, ``NAME=text`` for one that is set."""
 
 
 class VariableTable(Strict):
