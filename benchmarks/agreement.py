@@ -59,7 +59,9 @@ def choose(command: list[str], home: str, *, busy: bool) -> str:
         if busy:
             hog = stack.enter_context(subprocess.Popen(HOG))
             stack.callback(hog.kill)
-        done = subprocess.run(command, env={**os.environ, "TILEYARD_HOME": home}, capture_output=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            command, env={**os.environ, "TILEYARD_HOME": home}, capture_output=True, check=True
+        )
     return canonical_json(json.loads(done.stdout)["best"]["config"])
 
 
@@ -71,7 +73,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf)
     given = parser.parse_args()
     end_s = time.monotonic() + given.seconds
-    subject = ["--from", given.bundle] if given.bundle else [FILE, "--shape", "small", "--config", "block_K=64,128"]  # fmt: skip
+    subject = (
+        ["--from", given.bundle]
+        if given.bundle
+        else [FILE, "--shape", "small", "--config", "block_K=64,128"]
+    )
     command = [sys.executable, "-m", "tileyard", "tune", *subject, "--fresh", "--json"]
     chosen: dict[str, list[str]] = {"quiet": [], "one core busy": []}
     with tempfile.TemporaryDirectory() as home:
@@ -92,7 +98,8 @@ def main() -> None:
         regrets = [ratios[config] for config in found]
         near = sum(one <= 1.01 for one in regrets)
         print(
-            f"{name}: {near} of {len(found)} within 1 % of the best; regret: mean {statistics.mean(regrets):.4f}, "
+            f"{name}: {near} of {len(found)} within 1 % of the best; regret: "
+            f"mean {statistics.mean(regrets):.4f}, "
             f"median {statistics.median(regrets):.4f}, most {max(regrets):.4f}"
         )
         for config, count in Counter(found).most_common():

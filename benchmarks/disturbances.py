@@ -25,7 +25,11 @@ from agreement import FILE, HOG, rate_all
 from tileyard.artifacts.keys import canonical_json
 from tileyard.base.model import Value
 
-SPACE: dict[str, tuple[Value, ...]] = {"block_M": (16, 64, 256), "block_N": (16, 64, 256), "block_K": (64,)}  # fmt: skip
+SPACE: dict[str, tuple[Value, ...]] = {
+    "block_M": (16, 64, 256),
+    "block_N": (16, 64, 256),
+    "block_K": (64,),
+}
 TUNE = [sys.executable, "-m", "tileyard", "tune", FILE, "--shape", "small", "--fresh", "--json"]
 TUNE += [f"--config={key}={','.join(map(str, values))}" for key, values in SPACE.items()]
 POLL_S = 0.05
@@ -116,8 +120,15 @@ def main() -> None:
         wrong = [best / rating for best, rating in slower if rating < NEAR * best]
         most = f", by up to {max(wrong):.3f} x" if wrong else ""
         worst = max((best for best, _ in claims), default=1) / min(ratings.values())
-        print(f"  {len(wrong)} of {len(slower)} 'clearly slower' wrong{most}; winners up to {worst:.3f} x the best")  # fmt: skip
-    print("ratings:", *(f"{key} {rating:.3f}" for key, rating in sorted(ratings.items(), key=lambda one: one[1])), sep="\n  ")  # fmt: skip
+        print(
+            f"  {len(wrong)} of {len(slower)} 'clearly slower' wrong{most}; winners up to "
+            f"{worst:.3f} x the best"
+        )
+    print(
+        "ratings:",
+        *(f"{key} {rating:.3f}" for key, rating in sorted(ratings.items(), key=lambda one: one[1])),
+        sep="\n  ",
+    )
 
 
 def describe(result: dict[str, Any]) -> str:

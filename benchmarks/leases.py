@@ -153,7 +153,8 @@ def contend(yard: Yard, seed: int, job: str) -> None:
         for record in holding.unclean:
             yard.write("unclean", record.pid, record.number)
         yard.write(
-            "grant", os.getpid(), device, number, priority, job, ticket.asked_ns, holding.taken_ns, time.time_ns()
+            "grant", os.getpid(), device, number, priority, job, ticket.asked_ns, holding.taken_ns,
+            time.time_ns()
         )  # fmt: skip
         yard.use(device, number, chance)
         yard.write("ended", os.getpid(), device, number, time.time_ns())

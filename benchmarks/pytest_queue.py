@@ -162,7 +162,9 @@ def fill(text: str, values: dict[str, str]) -> str:
 def measure(folder: Path, command: list[str]) -> tuple[float, float, int, str]:
     """Seconds in all, seconds for which tasks held the card, how many tasks there were, and the last line."""
     began = time.monotonic()
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
     wall_s = time.monotonic() - began
     if done.returncode and not (folder / "report.json").exists():
         raise SystemExit(done.stdout + done.stderr)
@@ -259,7 +261,14 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=10, help="tests of the last line")
     options = parser.parse_args()
     pytest = [sys.executable, "-m", "pytest"]
-    ours = [*pytest, "--tileyard", "--tileyard-device=queue:lab", "--tileyard-limit=30s", "--tileyard-report=report.json", f"--tileyard-workers={options.workers}"]  # fmt: skip
+    ours = [
+        *pytest,
+        "--tileyard",
+        "--tileyard-device=queue:lab",
+        "--tileyard-limit=30s",
+        "--tileyard-report=report.json",
+        f"--tileyard-workers={options.workers}",
+    ]
     core = str(min(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory(prefix="tileyard-benchmark-") as scratch:
         for name, text, count in (
@@ -271,7 +280,11 @@ def main() -> None:
             options.tests = count
             write_tree(folder, text, options)
             files = sorted(path.name for path in folder.glob("test_*.py"))
-            each = [[*pytest, f"'{file}::test_case[{number}]'"] for place, file in enumerate(files) for number in range(count)[place::5]]  # fmt: skip
+            each = [
+                [*pytest, f"'{file}::test_case[{number}]'"]
+                for place, file in enumerate(files)
+                for number in range(count)[place::5]
+            ]
             with serve_queue(
                 folder, core, device="cpu:cores={device}", identity="one core", cases=options.batch
             ):
@@ -283,7 +296,8 @@ def main() -> None:
                 with bad_manners(folder) if is_bad else nullcontext():
                     wall_s, held_s, tasks, last = measure(folder, command)
             print(
-                f"{name:24} {count:4} tests {wall_s:7.1f} s, card held {held_s:7.1f} s = {held_s / wall_s:6.1%} "
+                f"{name:24} {count:4} tests {wall_s:7.1f} s, card held {held_s:7.1f} s = "
+                f"{held_s / wall_s:6.1%} "
                 f"in {tasks} tasks; {held_s / count:.2f} s a test; {last}",
                 flush=True,
             )

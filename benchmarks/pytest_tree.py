@@ -164,7 +164,8 @@ def main() -> None:
         lines = [
             describe("alone, nothing built", run_tree(folder, state)),
             describe("alone, all built", run_tree(folder, state)),
-            describe("2 workers, nothing built", run_tree(folder, Path(scratch) / "w2", "--tileyard-workers=2")),
+            describe("2 workers, nothing built",
+                     run_tree(folder, Path(scratch) / "w2", "--tileyard-workers=2")),
             describe("xdist -n 2, nothing built", run_tree(folder, Path(scratch) / "x2", "-n2")),
         ]  # fmt: skip
         today = Path(scratch) / "today"

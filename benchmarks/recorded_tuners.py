@@ -90,8 +90,10 @@ def compare_files(*, real: bool) -> None:
             )
             same = f"ANOTHER winner ({theirs['config']}, {chosen / best:.4f} x ours)"
         print(
-            f"{file.stem:13} TileLang: {theirs['timed']} configs, {theirs['seconds']:.1f} s, {theirs['latency']:.4f} ms; "
-            f"Tileyard: {ours['timed']} configs, {ours['seconds']:.1f} s, {ours['latency']:.4f} ms; {same}: {ours['config']}",
+            f"{file.stem:13} TileLang: {theirs['timed']} configs, {theirs['seconds']:.1f} s, "
+            f"{theirs['latency']:.4f} ms; "
+            f"Tileyard: {ours['timed']} configs, {ours['seconds']:.1f} s, {ours['latency']:.4f} "
+            f"ms; {same}: {ours['config']}",
             flush=True,
         )
 
@@ -121,9 +123,12 @@ def main() -> None:
             winners.append(found["config"])
             ideal_s = max(found["built"] / cores, found["ran"] / devices)
             print(
-                f"{name:15} {which}: {found['seconds']:6.1f} s, {first[which] / found['seconds']:.2f} x nothing; "
-                f"building {found['built'] / cores:.1f} s a core, running {found['ran'] / devices:.1f} s a device, "
-                f"waiting {found['seconds'] - ideal_s:.1f} s, {found['seconds'] / ideal_s:.2f} x ideal; {found['latency']:.4f} ms",
+                f"{name:15} {which}: {found['seconds']:6.1f} s, "
+                f"{first[which] / found['seconds']:.2f} x nothing; "
+                f"building {found['built'] / cores:.1f} s a core, running "
+                f"{found['ran'] / devices:.1f} s a device, "
+                f"waiting {found['seconds'] - ideal_s:.1f} s, {found['seconds'] / ideal_s:.2f} x "
+                f"ideal; {found['latency']:.4f} ms",
                 flush=True,
             )
         if winners[0] != winners[1]:

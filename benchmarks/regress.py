@@ -170,7 +170,8 @@ def describe(percent: int, rows: list[dict[str, Any]], seconds: float, margin: f
     }
     return (
         f"planted {percent} %: {len(changed)} of {count} called changed, {seconds:.1f} s each, "
-        f"median ratio {statistics.median(ratios):.4f}, {verdicts}, {alarms} false alarms of the control; {moved}one number for each side: "
+        f"median ratio {statistics.median(ratios):.4f}, {verdicts}, {alarms} false alarms of the "
+        f"control; {moved}one number for each side: "
         f"{sum(abs(one - 1) > 0.01 for one in bots)} of {len(bots)} beyond 1 %, "
         f"{sum(one > 1 / 0.9 for one in bots)} above 1/0.9, "
         f"from {100 * (min(bots, default=1) - 1):+.1f} to {100 * (max(bots, default=1) - 1):+.1f} %"

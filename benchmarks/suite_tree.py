@@ -190,13 +190,15 @@ def main() -> None:
                 took_s = {side: run(sides[side], env)[0] for side in turns}
                 found.append(took_s["ours"] / took_s["own"])
                 print(
-                    f"{which:10}  own runner {took_s['own']:6.1f} s   tileyard {took_s['ours']:6.1f} s   {found[-1]:.2f}",
+                    f"{which:10}  own runner {took_s['own']:6.1f} s   tileyard "
+                    f"{took_s['ours']:6.1f} s   {found[-1]:.2f}",
                     flush=True,
                 )
         smoke = run([*sides["ours"], "--policy", "smoke"], env)[1]
     for which, found in ratios.items():
         print(
-            f"{which}, tileyard / own runner: {statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+            f"{which}, tileyard / own runner: {statistics.median(found):.2f} ({min(found):.2f} "
+            f"to {max(found):.2f})"
         )
     print(f"a smoke run, all passed, printed {smoke.count(chr(10))} lines")
 

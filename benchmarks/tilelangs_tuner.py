@@ -78,7 +78,8 @@ def main() -> None:
         apart = ours["seconds"] / max(building_s, ours["ran"])
         shared = ours["seconds"] / (building_s + ours["ran"])
         print(
-            f"building {building_s:.1f} s a core ({ours['elaborating']:.1f} s of elaboration in all), running {ours['ran']:.1f} s, "
+            f"building {building_s:.1f} s a core ({ours['elaborating']:.1f} s of "
+            f"elaboration in all), running {ours['ran']:.1f} s, "
             f"{apart:.2f} x ideal, {shared:.2f} x with shared cores"
         )
     low, high = min(ratios), max(ratios)

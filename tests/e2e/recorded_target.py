@@ -20,7 +20,8 @@ from tileyard.targets.base import Array
 from tileyard.targets.cuda.records import SOURCE_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
 
-RECORDED_MS = (0.1157, 0.1328, 0.1495, 0.1878, 0.231, 0.2882, 0.3116, 0.4259, 0.4606, 0.5213, 0.5686, 0.6436, 0.8437, 0.9847, 1.0517, 1.09, 1.1022, 1.3105)  # fmt: skip
+RECORDED_MS = (0.1157, 0.1328, 0.1495, 0.1878, 0.231, 0.2882, 0.3116, 0.4259, 0.4606, 0.5213, 0.5686, 0.6436,
+               0.8437, 0.9847, 1.0517, 1.09, 1.1022, 1.3105)  # fmt: skip
 """Times of TileLang's own examples on a GPU, from a public report of its performance tests."""
 SYMBOL = re.compile(r"\b\w+_kernel(_[0-9a-f]{12})?\b")
 

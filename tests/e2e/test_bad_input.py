@@ -276,7 +276,8 @@ def test_a_home_that_cannot_be_written(cli: CommandLine) -> None:
 
 UNUSABLE = ("file", "file/below", "loop", 300 * "x")
 SUITE = 'name = "s"\nrun = ["true"]\n[[testcase]]\nname = "t"\n'
-READING = ("trials", "history", "config", "devices", "cache gc --keep-days 1", "inspect abc", "export -o x", "lease -- true")  # fmt: skip
+READING = ("trials", "history", "config", "devices", "cache gc --keep-days 1", "inspect abc", "export -o x",
+           "lease -- true")  # fmt: skip
 
 
 @pytest.mark.parametrize("home", UNUSABLE, ids=["a file", "below a file", "a loop", "too long"])

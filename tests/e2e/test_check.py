@@ -82,8 +82,10 @@ def test_a_mistake_has_both_lines_and_the_missing_wait(cli: CommandLine, tmp_pat
     assert done.returncode == 1
     path = cli.cwd / "pipelines.py"
     assert done.stdout.splitlines()[:2] == [
-        f"{path}:46: b is read at k=0 before the copy of line 29 at p=0 has arrived (block 0, 0 of M=32, N=32, K=32) [read-before-arrival]",
-        "    the wait of line 34 at k=0 leaves 3 groups: T.ptx_wait_group(2) would cover it, or the stage is wrong",
+        f"{path}:46: b is read at k=0 before the copy of line 29 at p=0 has arrived (block 0, 0 "
+        f"of M=32, N=32, K=32) [read-before-arrival]",
+        "    the wait of line 34 at k=0 leaves 3 groups: T.ptx_wait_group(2) would cover it, or "
+        "the stage is wrong",
     ]
     assert "gemm: 2 mistakes in 42 of 42 blocks of 10 shapes" in done.stdout.splitlines()
     found = json.loads(cli.run("check", "pipelines.py::gemm", *SIZES, "--json").stdout)
@@ -135,8 +137,10 @@ def test_a_plan_of_tilelangs_is_checked_against_what_is_written(cli: CommandLine
     )
     assert done.returncode == 1
     assert done.stdout.splitlines()[0] == (
-        f"{cli.cwd / 'public.py'}:{copy}: G is read in execution 2 of this line with what was there before; as the kernel is "
-        f"written, with what line {store} wrote in its execution 1 (block 0 of steps=2) [dependence-reordered]"
+        f"{cli.cwd / 'public.py'}:{copy}: G is read in execution 2 of this line with what was "
+        f"there before; as the kernel is "
+        f"written, with what line {store} wrote in its execution 1 (block 0 of steps=2) "
+        f"[dependence-reordered]"
     )
 
 

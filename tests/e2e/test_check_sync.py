@@ -145,7 +145,10 @@ def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
     (cli.cwd / "script.py").write_text(SCRIPT, encoding="utf-8")
     assert "note: " not in run_script(cli, "script.py", "0").stderr
     (cli.cwd / "long.py").write_text(LONG, encoding="utf-8")
-    note = "note: 1 kernel not checked for races and undefined accesses: main: the check takes longer than 1 s"
+    note = (
+        "note: 1 kernel not checked for races and undefined accesses: main: the check takes "
+        "longer than 1 s"
+    )
     assert note in run_script(cli, "long.py").stderr
     done = run_script(cli, "--check-sync", "script.py", "0")
     assert done.returncode == 0, done.stderr

@@ -37,7 +37,10 @@ case = [{ name = "f32", smoke = true }, { name = "f16" }]
 name = "col"
 case = [{ name = "f32", smoke = true }, { name = "f16" }]
 """
-TOOLS = "bash sh env cat cp cut date dirname basename git grep head ls mkdir mv nproc rm sed sleep sort tail tr true"
+TOOLS = (
+    "bash sh env cat cp cut date dirname basename git grep head ls mkdir mv nproc rm sed sleep "
+    "sort tail tr true"
+)
 """What a machine without a compiler still has."""
 FEWER = {
     'REDUCTIONS = ("sum", "prod", "min", "max")': 'REDUCTIONS = ("sum",)',
@@ -170,7 +173,8 @@ def test_what_cmake_declares_is_known_and_a_job_that_may_not_run_keeps_nothing(
     (root / "dsl").mkdir()
     (root / "dsl" / "test_a.py").touch()
     (root / "CMakeLists.txt").write_text(
-        'foreach(n a)\n add_test(NAME t_${n} COMMAND python3 -m unittest discover -s "${CMAKE_SOURCE_DIR}/dsl")\n'
+        "foreach(n a)\n add_test(NAME t_${n} COMMAND python3 -m unittest discover -s "
+        '"${CMAKE_SOURCE_DIR}/dsl")\n'
         ' set_tests_properties(t_${n} PROPERTIES LABELS "DSL" ENVIRONMENT "A=1")\nendforeach()\n',
         encoding="utf-8",
     )
@@ -181,7 +185,10 @@ def test_what_cmake_declares_is_known_and_a_job_that_may_not_run_keeps_nothing(
         for file, job, run in jobs:
             detect = "  d: {runs-on: u, steps: [{run: tool}]}\n" if file == "b" else ""
             given = "needs: d, if: needs.d.outputs.x == '1', " if file == "b" else ""
-            text = f"on: pull_request\njobs:\n{detect}  {job}: {{{given}steps: {json.dumps([{'run': run}])}}}\n"
+            text = (
+                f"on: pull_request\njobs:\n{detect}  {job}: {{{given}steps: "
+                f"{json.dumps([{'run': run}])}}}\n"
+            )
             (root / ".github" / "workflows" / f"{file}.yml").write_text(text, encoding="utf-8")
         return inside.run("ci", "duplicates").stdout
 

@@ -159,6 +159,9 @@ def test_what_is_not_written_is_wrong_where_the_memory_held_the_right_value(
     command = ("tune", "saturated.py", "--reference", "reference", "--no-check-sync")
     (trial,) = cli.run_json(*command)["trials"]
     assert trial["outcome"] == "mismatch"
-    expected = "41 of 250 elements of Y depend on what Y held before the run: they are not written, or read before"
+    expected = (
+        "41 of 250 elements of Y depend on what Y held before the run: they are not written, or "
+        "read before"
+    )
     assert trial["message"].startswith(expected)
     assert trial["mismatch"]["index"] == [6]

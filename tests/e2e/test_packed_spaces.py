@@ -18,7 +18,10 @@ DECLARED = KERNEL.replace(
     "reference=",
     "where=lambda M, block: M % 4 == 0, flops=lambda M, N: M * N, tolerance=(0.01, 0.01), reference=",
 ).replace("def double(M, N, block=32):", "def double(N, block=32):\n    M = T.dynamic('M')")
-BUILT = "when this kernel was built, and not for M=3 (build it for that, or use tileyard.tuned with its source)"
+BUILT = (
+    "when this kernel was built, and not for M=3 (build it for that, or use tileyard.tuned with "
+    "its source)"
+)
 USE = """
 import sys
 

@@ -137,7 +137,8 @@ def test_reasons_have_their_lines(cli: CommandLine, tmp_path: Path) -> None:
         ),
         (
             ("gemm.py::gemm", "--after", "inline"),
-            "the pipeline sm_80 has no pass 'inline' (it has written, find-copies, annotate-instructions, plan-pipeline, version-buffers, inject-pipeline, infer-shared-layouts)",
+            "the pipeline sm_80 has no pass 'inline' (it has written, find-copies, "
+            "annotate-instructions, plan-pipeline, version-buffers, inject-pipeline, infer-shared-layouts)",
         ),
         (
             ("gemm.py::gemm", "--config", "num_stages=1,2"),

@@ -36,7 +36,10 @@ def test_policies_choose_and_say_what_they_leave_out(cli: CommandLine) -> None:
     kept = sorted(file.name for file in cli.home.rglob("*"))
     path.write_text(SUITE.replace('["heavy"]', '["haevy/*"]'), encoding="utf-8")
     bad = refuse_run(cli, "test", str(path))
-    said = "suite.toml:9: policies.quick.exclude[0]: 'haevy/*' matches none of the 4 cases (did you mean heavy"
+    said = (
+        "suite.toml:9: policies.quick.exclude[0]: 'haevy/*' matches none of the 4 cases (did you "
+        "mean heavy"
+    )
     assert (bad.returncode, said in bad.stderr) == (2, True), bad.stderr
     assert sorted(file.name for file in cli.home.rglob("*")) == kept
 

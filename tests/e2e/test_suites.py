@@ -285,7 +285,9 @@ def test_a_case_starts_when_its_own_target_is_built(cli: CommandLine) -> None:
 @pytest.mark.slow
 def test_a_build_of_several_targets_may_take_the_limit_of_each(cli: CommandLine) -> None:
     """Two seconds for three targets that take one second each are enough: they are built in one call."""
-    text = SOURCES.replace("for t; do", "for t; do sleep 1;").replace("\n[build]", "\nlimits = { build_s = 2 }\n[build]")  # fmt: skip
+    text = SOURCES.replace("for t; do", "for t; do sleep 1;").replace(
+        "\n[build]", "\nlimits = { build_s = 2 }\n[build]"
+    )
     (cli.cwd / "suite.toml").write_text(text)
     for name in "abc":
         (cli.cwd / f"{name}.c").write_text(name)

@@ -173,7 +173,9 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
     """Streams go straight through, the environment numbers the device within its mask, the exit code is unchanged."""
-    script = 'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'  # fmt: skip
+    script = (
+        'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'
+    )
     done = host.run("--devices", "npu:1", "--", "sh", "-c", script, stdin=b"in\n")
     assert re.fullmatch(rb"in\n0 1 [1-9][0-9]*\n", done.stdout)
     assert done.stderr == b"err\n"
@@ -319,7 +321,11 @@ def test_waiting_too_long_has_its_own_code(host: Host) -> None:
         status = host.status()
         at_once = host.run("--devices", "npu:0", "--queue-limit", "0s", "--", "true")
         holder.communicate(b"\n", DEADLINE_S)
-    assert (done.returncode, status["state"]) == (at_once.returncode, "queue_timeout") == (75, "queue_timeout")  # fmt: skip
+    assert (
+        (done.returncode, status["state"])
+        == (at_once.returncode, "queue_timeout")
+        == (75, "queue_timeout")
+    )
     held = f"held by {name_user(os.geteuid())}, pid [0-9]+, sh -c echo; read x"
     expected = f"tileyard: waiting, number 1 in the queue, {held}\ntileyard: no npu:0 within 0.05 s, {held}\n"
     assert re.fullmatch(expected, done.stderr.decode())
@@ -345,8 +351,21 @@ def test_running_too_long_has_its_own_code(host: Host) -> None:
 @pytest.mark.parametrize("clear", [[], ["env", "-i"]])
 def test_a_nested_request_is_refused_at_once(host: Host, clear: list[str]) -> None:
     """By the environment, and by ancestry where that was wiped."""
-    variables = [f"{k}={v}" for k, v in host.env.items() if k.startswith("TILEYARD_")] if clear else []  # fmt: skip
-    inner = [*clear, *variables, sys.executable, "-m", "tileyard", "lease", "--devices", "npu:0", "--", "true"]  # fmt: skip
+    variables = (
+        [f"{k}={v}" for k, v in host.env.items() if k.startswith("TILEYARD_")] if clear else []
+    )
+    inner = [
+        *clear,
+        *variables,
+        sys.executable,
+        "-m",
+        "tileyard",
+        "lease",
+        "--devices",
+        "npu:0",
+        "--",
+        "true",
+    ]
     done = host.run("--devices", "npu:0", "--", *inner)
     assert done.returncode == 69
     expected = "cannot lease npu:0: this command already runs under a lease of npu:0"
@@ -484,7 +503,8 @@ def test_who_waits_gets_a_device_that_has_come_back(host: Host) -> None:
         "choices = find_choices(Wanted(sys.argv[1:]), read_settings(os.environ, Path.cwd()))\n"
         "class Soon(Reprobing):\n"
         "    every_s = 0.05\n"
-        "command = WrappedCommand(['sh', '-c', 'echo $ASCEND_RT_VISIBLE_DEVICES'], LeaseRequest(choices=choices),\n"
+        "command = WrappedCommand(['sh', '-c', 'echo $ASCEND_RT_VISIBLE_DEVICES'], "
+        "LeaseRequest(choices=choices),\n"
         "    Limits(), lambda status: None, reprobing=Soon(choices, 0.05))\n"
         "sys.exit(command.run().code)\n"
     )
@@ -512,7 +532,10 @@ def test_a_hung_probe_is_a_failed_one(host: Host) -> None:
 
 def test_several_at_once_without_deadlock(host: Host) -> None:
     """Requests for one, two and three of three devices all get through, and never share."""
-    script = 'set -e; for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do mkdir busy-$d; done; for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do rmdir busy-$d; done'  # fmt: skip
+    script = (
+        'set -e; for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do mkdir busy-$d; done; '
+        'for d in $(echo $ASCEND_RT_VISIBLE_DEVICES | tr , " "); do rmdir busy-$d; done'
+    )
     counts = ["2", "1", "3", "2", "1", "2"]
     running = [host.start("--count", count, "--", "sh", "-c", script) for count in counts]
     codes = []

@@ -99,7 +99,10 @@ def compare(name: str, got: Any, want: Any, plan: dict[str, Any]) -> str:  # noq
     if right.all():
         return ""
     place = tuple(int(one) for one in np.argwhere(~right)[0])
-    return f"mismatch: {name}{list(place)} is {got[place]}, expected {want[place]}; {int((~right).sum())} are wrong"
+    return (
+        f"mismatch: {name}{list(place)} is {got[place]}, expected {want[place]}; "
+        f"{int((~right).sum())} are wrong"
+    )
 
 
 def beside_torch(

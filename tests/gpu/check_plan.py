@@ -82,7 +82,8 @@ CHECKS: dict[str, Check] = {
         file="gemm", kernel="gemm", expect=_named("reference"), **_HALF,
         arguments={"M": 200, "N": 72, "K": 40},
     ),
-    "gemm_eager": Check(file="gemm", kernel="gemm_eager", arguments=_SMALL, expect=_named("reference"), **_HALF),
+    "gemm_eager": Check(file="gemm", kernel="gemm_eager", arguments=_SMALL, expect=_named("reference"),
+                        **_HALF),
     "gemm_transposed": Check(
         file="gemm", kernel="gemm_transposed", arguments=_SMALL, **_HALF,
         expect=lambda module, a, b: module.reference(a, b, False, True),
@@ -96,12 +97,16 @@ CHECKS: dict[str, Check] = {
         file="elementwise", kernel="add", arguments={"M": 512, "N": 1024},
         expect=_named("add_reference"), like="add",
     ),
-    "gelu": Check(file="elementwise", kernel="gelu", arguments={"N": 1000, "block": 128}, expect=_named("gelu_reference")),
+    "gelu": Check(file="elementwise", kernel="gelu", arguments={"N": 1000, "block": 128},
+                  expect=_named("gelu_reference")),
     "functions": Check(
-        file="elementwise", kernel="functions", arguments={"N": 64}, expect=_named("functions_reference"), rtol=1e-3
+        file="elementwise", kernel="functions", arguments={"N": 64}, expect=_named("functions_reference"),
+        rtol=1e-3
     ),
-    "integers": Check(file="elementwise", kernel="integers", arguments={"N": 64}, expect=_named("integers_reference")),
-    "collatz": Check(file="elementwise", kernel="collatz", arguments={"N": 64}, expect=_named("collatz_reference")),
+    "integers": Check(file="elementwise", kernel="integers", arguments={"N": 64},
+                      expect=_named("integers_reference")),
+    "collatz": Check(file="elementwise", kernel="collatz", arguments={"N": 64},
+                     expect=_named("collatz_reference")),
     "scale_in_place": Check(
         file="elementwise", kernel="scale_in_place", arguments={"N": 128}, scalars=(2.5,),
         expect=_named("scale_in_place_reference"),
@@ -111,7 +116,8 @@ CHECKS: dict[str, Check] = {
         expect=_named("softmax_reference"), like="softmax",
     ),
     "rms_norm": Check(
-        file="reductions", kernel="rms_norm", arguments={"M": 64, "N": 256}, expect=_named("rms_norm_reference")
+        file="reductions", kernel="rms_norm", arguments={"M": 64, "N": 256},
+        expect=_named("rms_norm_reference")
     ),
     "columns": Check(
         file="reductions", kernel="columns", arguments={"M": 8, "N": 32}, expect=_named("columns_reference")
@@ -184,7 +190,8 @@ CHECKS: dict[str, Check] = {
         file="gpu", kernel="with_source", arguments={"N": 512},
         expect=lambda _, a: a / (np.float32(1) + np.abs(a)),
     ),
-    "histogram": Check(file="gpu", kernel="histogram", arguments={"N": 1024}, expect=_histogram, reads_old=True),
+    "histogram": Check(file="gpu", kernel="histogram", arguments={"N": 1024}, expect=_histogram,
+                       reads_old=True),
     "stray": Check(
         file="gpu_endings", kernel="faulty", arguments={"N": 512, "fault": "stray"},
         fault="CUDA_ERROR_ILLEGAL_ADDRESS",

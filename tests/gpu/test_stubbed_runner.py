@@ -164,7 +164,10 @@ def test_an_artifact_for_another_device_is_a_runtime_error(runs: Runs) -> None:
     """Driver stubbed: what nobody could know before is said by the runner, in one line."""
     found = runs.run("scale", ARCH="80")
     ((outcome, message),) = found
-    expected = "the artifact is for sm_90a and runs on devices of capability 9.0; stub device, runs nothing has 8.0"
+    expected = (
+        "the artifact is for sm_90a and runs on devices of capability 9.0; stub device, runs "
+        "nothing has 8.0"
+    )
     assert (outcome, message) == ("runtime_error", expected)
 
 

@@ -54,8 +54,10 @@ MAPS = (
 )
 NESTED = (
     "for j@ in serial(2):\n    for i@ in parallel(4):\n        $F[i@] = $F[i@] + $R[(i@ + j@) % 4]",
-    "for j@ in serial(N[K] % 3):\n    copy($I[(K + j@) % 12, :], $S)\n    for i@ in parallel(4):\n        $F[i@] = $F[i@] + $S[i@]",
-    "for j@ in pipelined(3, stages=2):\n    copy($I[j@, :], $S)\n    for i@ in parallel(4):\n        $F[i@] = $F[i@] + $S[i@]",
+    "for j@ in serial(N[K] % 3):\n    copy($I[(K + j@) % 12, :], $S)\n"
+    "    for i@ in parallel(4):\n        $F[i@] = $F[i@] + $S[i@]",
+    "for j@ in pipelined(3, stages=2):\n    copy($I[j@, :], $S)\n    for i@ in parallel(4):\n"
+    "        $F[i@] = $F[i@] + $S[i@]",
 )
 LETS = (
     "x@ = $R[0]\nfill($F, x@)",

@@ -164,7 +164,8 @@ def f(C: out.float32[64, 64]):
         ),
         (
             {"32]": "20]", "[32,": "[20,"},
-            "fma, because not wgmma: its depth of 20 is not a multiple of 16; not mma: its depth of 20 is not a multiple of 8",
+            "fma, because not wgmma: its depth of 20 is not a multiple of 16; not mma: its depth "
+            "of 20 is not a multiple of 8",
             "fma, because not mma: its depth of 20 is not a multiple of 8",
         ),
         (
@@ -184,7 +185,8 @@ def f(C: out.float32[64, 64]):
         ),
         (
             {"float16": "int16", "float32": "int32"},
-            "fma, because not wgmma: it does not add int16 x int16 to int32; not mma: it does not add int16 x int16 to int32",
+            "fma, because not wgmma: it does not add int16 x int16 to int32; not mma: it does "
+            "not add int16 x int16 to int32",
             "fma, because not mma: it does not add int16 x int16 to int32",
         ),
     ],

@@ -77,7 +77,8 @@ def test_products_read_swizzled_tiles(architecture: str) -> None:
         "b is written by a copy: 1-way bank conflicts in rows, 1-way with a swizzle of 128 bytes",
         "a is read by a product: 4-way bank conflicts in rows, 1-way with a swizzle of 64 bytes",
         "b is read by a product: 8-way bank conflicts in rows, 1-way with a swizzle of 128 bytes",
-        "d is written as a product has it in registers: 8-way bank conflicts in rows, 1-way with a swizzle of 128 bytes",
+        "d is written as a product has it in registers: 8-way bank conflicts in rows, 1-way with "
+        "a swizzle of 128 bytes",
         "d is read by a copy: 1-way bank conflicts in rows, 1-way with a swizzle of 128 bytes",
     ]
 
@@ -120,9 +121,12 @@ def test_a_tile_that_is_read_by_columns_is_swizzled() -> None:
     [
         ("C[i, j] = a[j, i]", "C[i, j] = a[i, j]", ""),
         ("C[i, j] = a[j, i]", "old = atomic_add(a[j, i], A[i, j])", "it is updated atomically"),
-        ("shared.float32[64, 64]\n", "shared.float32[64, 64]\n    v: shared.float32[4096] = a\n", "it is seen as more than one buffer"),
+        ("shared.float32[64, 64]\n", "shared.float32[64, 64]\n    v: shared.float32[4096] = a\n",
+         "it is seen as more than one buffer"),
         ("copy(A, a)", "copy(A[0 : +60, :], a)", "no swizzle divides its rows"),
-        ("    copy(A, a)", '    r: fragment.float32[64]\n\n    copy(A, a)\n    reduce(a, r, kind="sum", axis=1)', "it is reduced"),
+        ("    copy(A, a)",
+         '    r: fragment.float32[64]\n\n    copy(A, a)\n    reduce(a, r, kind="sum", axis=1)',
+         "it is reduced"),
     ],
 )  # fmt: skip
 def test_other_tiles_are_left_to_tilelang(old: str, new: str, said: str) -> None:

@@ -50,7 +50,10 @@ NO_COPIES = "not pipelined: none of its copies can be asynchronous"
 
 CASES = {
     "before_after_copy_gemm_num_stages_plan": Case(
-        head="A: float32[64, 32], B: float32[32, 64], C: out.float32[64, 64]; a: shared.float32[64, 8]; b: shared.float32[8, 64]; c: fragment.float32[64, 64]",
+        head=(
+            "A: float32[64, 32], B: float32[32, 64], C: out.float32[64, 64]; a: "
+            "shared.float32[64, 8]; b: shared.float32[8, 64]; c: fragment.float32[64, 64]"
+        ),
         loop="""
 fill(c, 0.0)
 for k in pipelined(4, stages=3):
@@ -147,7 +150,10 @@ for i in pipelined(4, stages=2):
         reasons=(NO_COPIES, "not asynchronous: it depends on an atomic update"),
     ),
     "groups_multiple_copy_producers": Case(
-        head="A: float32[4, 16], B: float32[4, 16], C: out.float32[4, 16]; a: shared.float32[16]; b: shared.float32[16]",
+        head=(
+            "A: float32[4, 16], B: float32[4, 16], C: out.float32[4, 16]; a: shared.float32[16]; "
+            "b: shared.float32[16]"
+        ),
         loop="""
 for i in pipelined(4, stages=2):
     copy(A[i, :], a)
@@ -189,7 +195,10 @@ for k in pipelined(4, stages=2):
         reasons=(NO_COPIES,),
     ),
     "expands_annotated_layout": Case(
-        head="A: float16[4, 8, 8], B: out.float16[4, 8, 8]; s: shared.float16[8, 8] = layout(i0, i1 ^ i0 // 2 * 2)",
+        head=(
+            "A: float16[4, 8, 8], B: out.float16[4, 8, 8]; s: shared.float16[8, 8] = layout(i0, "
+            "i1 ^ i0 // 2 * 2)"
+        ),
         loop="""
 for i in pipelined(4, stages=2):
     copy(A[i, :, :], s)

@@ -67,7 +67,10 @@ PLANTED = {
         kernel="produce",
         sizes=SIZES,
         options=CHECK,
-        old="T.gemm(a[k % 2, :, :], d[k % 2, :, :], right)\n                    T.barrier_arrive(free[k % 2])",
+        old=(
+            "T.gemm(a[k % 2, :, :], d[k % 2, :, :], right)\n"
+            "                    T.barrier_arrive(free[k % 2])"
+        ),
         new="T.gemm(a[k % 2, :, :], d[k % 2, :, :], right)",
         kept=("deadlock", "mbarrier_wait_parity(free["),
     ),

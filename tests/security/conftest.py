@@ -183,7 +183,8 @@ def python() -> str:
         argv = [path, "-c", "import msgspec, numpy, tileyard.verbs.lease.command"]
         try:
             done = subprocess.run(
-                argv, env=env, cwd="/", user=65533, group=65533, extra_groups=[], capture_output=True, check=False
+                argv, env=env, cwd="/", user=65533, group=65533, extra_groups=[], capture_output=True,
+                check=False
             )  # fmt: skip
         except OSError:
             continue

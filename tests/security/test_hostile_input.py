@@ -159,7 +159,10 @@ def test_an_endless_duration_in_a_file(cli: CommandLine, time: str) -> None:
     write(cli.cwd / "times.csv", f"testcase,seconds\nt,{time}\n")
     expected = f"times.csv:2: seconds: '{time}' is not a number of seconds"
     refuse_suite(cli, expected, "--durations", "times.csv", is_first=time == "nan")
-    queue = f'[[queue]]\nname = "q"\nsubmit = ["{{command}}"]\ndevice = "cpu:0"\nidentity = "x"\nqueue_limit_s = {time}'
+    queue = (
+        f'[[queue]]\nname = "q"\nsubmit = ["{{command}}"]\ndevice = "cpu:0"\nidentity = "x"\n'
+        f"queue_limit_s = {time}"
+    )
     write(cli.cwd / "tileyard.toml", queue)
     assert "tileyard.toml: queue 'q': `queue_limit_s` is not above 0" in refuse_here(cli, "devices")
 

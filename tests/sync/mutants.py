@@ -284,7 +284,10 @@ def unseen(mutant: Mutant) -> str:
     is_about_barrier = _is_of_all(mutant) or mutant.statement == "T.tma_store_wait(0, read=False)"
     is_moved = mutant.operator != "count"
     if mutant.kernel == "epilogue" and is_about_barrier and is_moved and _is_near_store(mutant):
-        return "threads read what another one's store has brought to an array, and the threads of a role count as one"
+        return (
+            "threads read what another one's store has brought to an array, and the threads of a "
+            "role count as one"
+        )
     return ""
 
 

@@ -219,7 +219,10 @@ def has_carried(one: Shape) -> bool:
 
 
 DIFFERS = r"^\d+ bytes? of \w are not|dependence reordered\]$"
-UNORDERED = r"\[(overwritten in flight|read before arrival|source changed in flight|missing fence|overwritten before release)\]$"
+UNORDERED = (
+    r"\[(overwritten in flight|read before arrival|source changed in flight|missing "
+    r"fence|overwritten before release)\]$"
+)
 UNREAD = r"before it is bound|is not bound"
 
 

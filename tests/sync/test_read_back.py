@@ -41,8 +41,10 @@ REFUSED = {"neighbours": "annotation cluster_dims", "with source": "call_extern 
 DEADLOCKED = ("deadlocked",)
 
 PASSES = (
-    "BindTarget MaterializeKernelLaunch AnnotateDeviceBoundTmaCopies AddWrapperForSingleBufStore LegalizeNegativeIndex "
-    "InjectAssumes Simplify CanonicalizeLegacyReducer VerifyReducerEpoch VerifyBufferInit {}LowerBlackwell2SM IfStmtBinding "
+    "BindTarget MaterializeKernelLaunch AnnotateDeviceBoundTmaCopies AddWrapperForSingleBufStore "
+    "LegalizeNegativeIndex "
+    "InjectAssumes Simplify CanonicalizeLegacyReducer VerifyReducerEpoch VerifyBufferInit "
+    "{}LowerBlackwell2SM IfStmtBinding "
     "UnrollLoop Simplify PipelinePlanning InjectSoftwarePipeline Simplify"
 )
 ROLES = "AutoWarpSpecialization MaterializeWSSchedule ProducerConsumerWarpSpecialized "

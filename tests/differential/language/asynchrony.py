@@ -188,7 +188,8 @@ def _copies() -> Iterator[Row]:
         )
     yield from _listed("copy_cluster", _DEVICE)
     yield from _listed(
-        "tma_load tma_load_2sm create_tma_descriptor ptx_cp_async_bulk ptx_cp_async_barrier tcgen05_cp_warpx4",
+        "tma_load tma_load_2sm create_tma_descriptor ptx_cp_async_bulk ptx_cp_async_barrier "
+        "tcgen05_cp_warpx4",
         _RAW,
     )
 
@@ -396,25 +397,37 @@ def _roles_and_hints() -> Iterator[Row]:
         "T.annotate_ws_schedule(..)",
         kernels.scheduled,
         "kept",
-        "the rest of it is in TileLang's plan, which `check --pipeline tilelang:sm_90a` reads back: roles, barriers, versions",
+        "the rest of it is in TileLang's plan, which `check --pipeline tilelang:sm_90a` reads "
+        "back: roles, barriers, versions",
         names="annotate_ws_schedule",
     )
     for title, act, names, why in (
-        ("T.annotate_ws_pipeline_depth({a: 2})", lambda t: T.annotate_ws_pipeline_depth({t.a: 2}), "annotate_ws_pipeline_depth", "for the automatic scheduler, which makes its own barriers"),
+        ("T.annotate_ws_pipeline_depth({a: 2})", lambda t: T.annotate_ws_pipeline_depth({t.a: 2}),
+         "annotate_ws_pipeline_depth", "for the automatic scheduler, which makes its own barriers"),
         ("T.set_max_nreg(240, 1)", lambda t: T.set_max_nreg(240, 1), "set_max_nreg", _REGISTERS),
         ("T.inc_max_nreg(240)", lambda t: T.inc_max_nreg(240), "inc_max_nreg", _REGISTERS),
         ("T.dec_max_nreg(24)", lambda t: T.dec_max_nreg(24), "dec_max_nreg", _REGISTERS),
         ("T.no_set_max_nreg()", lambda t: T.no_set_max_nreg(), "no_set_max_nreg", _REGISTERS),
-        ("T.disable_warp_group_reg_alloc()", lambda t: T.disable_warp_group_reg_alloc(), "disable_warp_group_reg_alloc", _REGISTERS),
-        ("T.annotate_consumer_reg_alloc(240)", lambda t: T.annotate_consumer_reg_alloc(240), "annotate_consumer_reg_alloc", _REGISTERS),
-        ("T.annotate_producer_reg_dealloc(24)", lambda t: T.annotate_producer_reg_dealloc(24), "annotate_producer_reg_dealloc", _REGISTERS),
-        ("T.use_swizzle(8)", lambda t: T.use_swizzle(8), "use_swizzle", "blocks are independent, whatever their order"),
-        ("T.annotate_safe_value({A: 0})", lambda t: T.annotate_safe_value({t.A: 0}), "annotate_safe_value", "reads outside of an array return zeros; other values are refused"),
-        ("T.annotate_l2_hit_ratio({A: 0.5})", lambda t: T.annotate_l2_hit_ratio({t.A: 0.5}), "annotate_l2_hit_ratio", "caching changes no order"),
-        ("T.annotate_min_blocks_per_sm(2)", lambda t: T.annotate_min_blocks_per_sm(2), "annotate_min_blocks_per_sm", "blocks are independent"),
-        ("T.annotate_restrict_buffers(A)", lambda t: T.annotate_restrict_buffers(t.A), "annotate_restrict_buffers", "arrays of one launch do not overlap here"),
-        ("T.annotate_compile_flags(['-O3'])", lambda t: T.annotate_compile_flags(["-O3"]), "annotate_compile_flags", "for the compiler of the GPU's code"),
-        ("T.annotate_pass_configs({})", lambda t: T.annotate_pass_configs({}), "annotate_pass_configs", "for TileLang's passes"),
+        ("T.disable_warp_group_reg_alloc()", lambda t: T.disable_warp_group_reg_alloc(),
+         "disable_warp_group_reg_alloc", _REGISTERS),
+        ("T.annotate_consumer_reg_alloc(240)", lambda t: T.annotate_consumer_reg_alloc(240),
+         "annotate_consumer_reg_alloc", _REGISTERS),
+        ("T.annotate_producer_reg_dealloc(24)", lambda t: T.annotate_producer_reg_dealloc(24),
+         "annotate_producer_reg_dealloc", _REGISTERS),
+        ("T.use_swizzle(8)", lambda t: T.use_swizzle(8), "use_swizzle",
+         "blocks are independent, whatever their order"),
+        ("T.annotate_safe_value({A: 0})", lambda t: T.annotate_safe_value({t.A: 0}), "annotate_safe_value",
+         "reads outside of an array return zeros; other values are refused"),
+        ("T.annotate_l2_hit_ratio({A: 0.5})", lambda t: T.annotate_l2_hit_ratio({t.A: 0.5}),
+         "annotate_l2_hit_ratio", "caching changes no order"),
+        ("T.annotate_min_blocks_per_sm(2)", lambda t: T.annotate_min_blocks_per_sm(2),
+         "annotate_min_blocks_per_sm", "blocks are independent"),
+        ("T.annotate_restrict_buffers(A)", lambda t: T.annotate_restrict_buffers(t.A),
+         "annotate_restrict_buffers", "arrays of one launch do not overlap here"),
+        ("T.annotate_compile_flags(['-O3'])", lambda t: T.annotate_compile_flags(["-O3"]),
+         "annotate_compile_flags", "for the compiler of the GPU's code"),
+        ("T.annotate_pass_configs({})", lambda t: T.annotate_pass_configs({}), "annotate_pass_configs",
+         "for TileLang's passes"),
     ):  # fmt: skip
         yield _row(title, act, "dropped", why, names=names)
     yield from _layouts()

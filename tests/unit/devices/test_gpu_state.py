@@ -78,7 +78,9 @@ def test_a_power_cap_disturbs_nobody() -> None:
     assert "disturbed" not in found
 
 
-@pytest.mark.parametrize(("bits", "expected"), [(0, ""), (0x1, ""), (0x48, "hardware slowdown, far too hot")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bits", "expected"), [(0, ""), (0x1, ""), (0x48, "hardware slowdown, far too hot")]
+)
 def test_an_idle_gpu_is_not_held_back(bits: int, expected: str) -> None:
     """Only what lowers clocks under work is named."""
     assert name_reasons(bits) == expected

@@ -183,7 +183,10 @@ def test_a_gpu_that_cannot_be_listed_says_what_is_missing(
     """The extra that finds GPUs is named, also where a bundle is tuned and no device is named."""
     monkeypatch.setattr(cuda, "list_visible_gpus", lambda: cuda.GpuList(failure=NO_LIBRARY))
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
-    why = f"there is no device {name!r} on this host; GPUs are not listed: nvidia-ml-py is not installed (pip install './tileyard[cuda]' beside the checkout)"
+    why = (
+        f"there is no device {name!r} on this host; GPUs are not listed: nvidia-ml-py is not "
+        f"installed (pip install './tileyard[cuda]' beside the checkout)"
+    )
     with pytest.raises(UsageError) as raised:
         resolve_devices(name, settings)
     assert raised.value.message == why

@@ -22,7 +22,10 @@ from tileyard.processes.keeper.quarantine import put_in_quarantine
 DEADLINE_S = 60.0
 HOUR_S = 3600.0
 PROBE = "import sys; open(sys.argv[1], 'a').write('probed\\n')"
-HANGING = "import os, sys, time; f = open(sys.argv[1], 'w'); f.write(str(os.getpid())); f.close(); time.sleep(3600)"
+HANGING = (
+    "import os, sys, time; f = open(sys.argv[1], 'w'); f.write(str(os.getpid())); f.close(); "
+    "time.sleep(3600)"
+)
 
 pytestmark = pytest.mark.slow
 

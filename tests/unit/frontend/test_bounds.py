@@ -144,14 +144,24 @@ def test_a_check_reports_such_an_access_as_a_finding(tmp_path: Path) -> None:
 
 WRAPPED = {
     "if bx == 0:\n    T.copy(A[bx * 8 - 1, 0], t)": (
-        "A is accessed at bx * 8 - 1, which is certainly negative here: TileLang counts it from the end, as bx * 8 + n - 1; "
-        "for zeros there, use T.if_then_else(bx * 8 - 1 >= 0, A[...], 0) for each element; if that is meant, write bx * 8 + n - 1"
+        "A is accessed at bx * 8 - 1, which is certainly negative here: TileLang counts it from "
+        "the end, as bx * 8 + n - 1; "
+        "for zeros there, use T.if_then_else(bx * 8 - 1 >= 0, A[...], 0) for each element; if "
+        "that is meant, write bx * 8 + n - 1"
     ),
-    "if bx == 0:\n    T.copy(t, O[bx * 8 - 1, 0])": "to write nothing there, put it under `if bx * 8 - 1 >= 0`; if",
+    "if bx == 0:\n    T.copy(t, O[bx * 8 - 1, 0])": (
+        "to write nothing there, put it under `if bx * 8 - 1 >= 0`; if"
+    ),
     "for i in T.Parallel(4):\n    u[i] = t[i - 8, 0]": "t is accessed at i - 8, which is certainly negative here: ",
     "for i in T.Parallel(4):\n    u[i - 8] = 0": "to write nothing there, put it under `if i - 8 >= 0`; if",
-    "T.gemm(square[-32:0, 0:32], square, total)": "square is accessed at -32, which is certainly negative here: TileLang counts it from the end, as 0; if that is meant, write 0",
-    "T.fill(u[-4:0], 7)": "u is accessed at -4, which is certainly negative here: TileLang counts it from the end, as 4; if",
+    "T.gemm(square[-32:0, 0:32], square, total)": (
+        "square is accessed at -32, which is certainly negative here: TileLang counts it from "
+        "the end, as 0; if that is meant, write 0"
+    ),
+    "T.fill(u[-4:0], 7)": (
+        "u is accessed at -4, which is certainly negative here: TileLang counts it from the end, "
+        "as 4; if"
+    ),
     # a guard that excludes it, an index that may not be negative, and Python's own way to name the last element
     "if bx > 0:\n    T.copy(A[bx * 8 - 1, 0], t)": "",
     "for i in T.Parallel(4):\n    u[i] = A[i - 2, 0]": "",

@@ -29,7 +29,10 @@ def wrong(N=100, block=64, kind="x"):
     return main
 """
 WRONG = {
-    "O[i] = A[i] % T.float32(2)": "this takes integers, and A[i] is no integer, in `O[i] = A[i] % T.float32(2)` (TileLang: InternalError: Check failed: ",
+    "O[i] = A[i] % T.float32(2)": (
+        "this takes integers, and A[i] is no integer, in `O[i] = A[i] % T.float32(2)` (TileLang: "
+        "InternalError: Check failed: "
+    ),
     "O[i] = A[i] & 3": "& takes integers, and A[i] is float32, in `O[i] = A[i] & 3` (TileLang: ",
     "O[i] = A[i] << 2": "<< takes integers, and A[i] is float32, in ",
     "I[i] = T.int32(1) << T.int32(31)": "2147483648 is not a value of int32, in ",
@@ -37,8 +40,13 @@ WRONG = {
     "O[i] = max([A[i], 1.0])": "Python cannot decide on a value that is known only when the kernel runs: ",
     "I[i] = I[i // 0]": "division by zero, in `I[i] = I[i // 0]` (TileLang: ",
     "I[i] = I[i / 2]": "/ of integers is ambiguous: write //",
-    "T.copy(A, tile)": "the shapes of the two sides differ, in `T.copy(A, tile)` (TileLang: ValueError: StructuralEqual",
-    "T.gemm(tile, tile, total)": "the operands of T.gemm differ in K: 16 and 100, in `T.gemm(tile, tile, total)` (TileLang: ",
+    "T.copy(A, tile)": (
+        "the shapes of the two sides differ, in `T.copy(A, tile)` (TileLang: ValueError: "
+        "StructuralEqual"
+    ),
+    "T.gemm(tile, tile, total)": (
+        "the operands of T.gemm differ in K: 16 and 100, in `T.gemm(tile, tile, total)` (TileLang: "
+    ),
     'O[i] = T.call_intrin("float32", "tirx.no_such", A[i])': "there is no operation tirx.no_such, in ",
     "assert N % block == 0": "`N % block == 0` does not hold, where N = 100, block = 64",
     "O[i] = A[table[kind]]": "there is no key 'x', in `O[i] = A[table[kind]]` (KeyError)",

@@ -43,34 +43,41 @@ MARK = 'annotations={"no_implicit_async_commit_wait": 1}'
     ("body", "lines"),
     [
         ("fill(c, 0.0)", ["T.fill(c, 0.0)"]),
-        ("copy(A[bx * 32 : +32, :], a[0, 0 : +32, :])", ["T.copy(A[bx * 32:bx * 32 + 32, 0:32], a[0, 0:32, 0:32])"]),
+        ("copy(A[bx * 32 : +32, :], a[0, 0 : +32, :])",
+         ["T.copy(A[bx * 32:bx * 32 + 32, 0:32], a[0, 0:32, 0:32])"]),
         ("copy(A[3, 4], a[0, 1, 2])", ["T.copy(A[3:4, 4:5], a[0:1, 1:2, 2:3])"]),
         (
             'gemm(a[0, :, :], b[0, :, :], c, transpose_b=True, policy="full_row")',
-            ["T.gemm(a[0, 0:64, 0:32], b[0, 0:64, 0:32], c, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)"],
+            ["T.gemm(a[0, 0:64, 0:32], b[0, 0:64, 0:32], c, transpose_B=True, "
+             "policy=T.GemmWarpPolicy.FullRow)"],
         ),
         ('reduce(c, r, kind="max", axis=1, clear=False)', ['T.reduce(c, r, "max", dim=1, clear=False)']),
         (
-            'with issue("cp_async"):\n    copy(A, a[0, :, :])\ncommit_group(unit="cp_async")\nwait_group(1, unit="cp_async")',
+            'with issue("cp_async"):\n    copy(A, a[0, :, :])\ncommit_group(unit="cp_async")\n'
+            'wait_group(1, unit="cp_async")',
             [f"T.copy(A, a[0, 0:64, 0:32], {MARK})", "T.ptx_commit_group()", "T.ptx_wait_group(1)"],
         ),
         (
             'with issue("cp_async"):\n    for i, j in parallel(64, 32):\n        a[1, i, j] = A[i, j]',
             [
-                'for i, j in T.Parallel(64, 32, annotations={"parallel_async_without_async_commit_wait": 1}):',
+                'for i, j in T.Parallel(64, 32, annotations={"parallel_async_without_async_commit_wait": '
+                '1}):',
                 "    a[1, i, j] = A[i, j]",
             ],
         ),
         (
-            'arrive(full[0], count=0, bytes=4096)\nwith issue("tma", full[0]):\n    copy(A, a[0, :, :])\narrive(full[0])',
+            'arrive(full[0], count=0, bytes=4096)\nwith issue("tma", full[0]):\n    copy(A, a[0, :, :])\n'
+            'arrive(full[0])',
             ['T.tma_copy(A, a[0, 0:64, 0:32], barrier=full[0], annotations={"emit_arrive": 1})'],
         ),
         (
-            'with issue("tma_store"):\n    copy(a[0, :, :], B)\ncommit_group(unit="tma_store")\nwait_group(0, unit="tma_store", reads_only=True)',
+            'with issue("tma_store"):\n    copy(a[0, :, :], B)\ncommit_group(unit="tma_store")\n'
+            'wait_group(0, unit="tma_store", reads_only=True)',
             ["T.tma_copy(a[0, 0:64, 0:32], B)", "T.tma_store_wait(0, read=True)"],
         ),
         (
-            'with issue("wgmma"):\n    gemm(a[0, :, :], b[0, :, :], c, transpose_b=True)\ncommit_group(unit="wgmma")\nwait_group(0, unit="wgmma")',
+            'with issue("wgmma"):\n    gemm(a[0, :, :], b[0, :, :], c, transpose_b=True)\n'
+            'commit_group(unit="wgmma")\nwait_group(0, unit="wgmma")',
             ["T.wgmma_gemm(a[0, 0:64, 0:32], b[0, 0:64, 0:32], c, transpose_B=True)", "T.wait_wgmma(0)"],
         ),
         ("arrive(full[1], count=128)", ["T.barrier_arrive(full[1])"]),
@@ -80,15 +87,22 @@ MARK = 'annotations={"no_implicit_async_commit_wait": 1}'
         ("sync(threads=128, count=128)", ["T.sync_threads()"]),
         ("sync(threads=128, count=256, barrier=3, waits=False)", ["T.named_barrier_arrive(3, 256)"]),
         ("fence_proxy_async(threads=128)", ["T.fence_proxy_async()"]),
-        ("for k in unroll(4, start=2):\n    fill(c, 0.0)", ["for k in T.unroll(2, 6):", "    T.fill(c, 0.0)"]),
+        ("for k in unroll(4, start=2):\n    fill(c, 0.0)",
+         ["for k in T.unroll(2, 6):", "    T.fill(c, 0.0)"]),
         (
-            "for k in pipelined(4, stages=2, order=(1, 0), stage=(0, 1)):\n    fill(c, 0.0)\n    fill(r, 0.0)",
-            ["for k in T.Pipelined(4, num_stages=2, order=[1, 0], stage=[0, 1]):", "    T.fill(c, 0.0)", "    T.fill(r, 0.0)"],
+            "for k in pipelined(4, stages=2, order=(1, 0), stage=(0, 1)):\n    fill(c, 0.0)\n"
+            "    fill(r, 0.0)",
+            ["for k in T.Pipelined(4, num_stages=2, order=[1, 0], stage=[0, 1]):", "    T.fill(c, 0.0)",
+             "    T.fill(r, 0.0)"],
         ),
-        ("if 2 < bx and bx != 3:\n    fill(r, 0.0)", ["if T.int32(2) < bx and bx != 3:", "    T.fill(r, 0.0)"]),
-        ("x = bx * 2\nr[x] = exp(r[x]) if r[x] < 1.0 else inf", ["x = bx * 2", 'r[x] = T.if_then_else(r[x] < 1.0, T.exp(r[x]), T.infinity("float32"))']),
-        ("for i in parallel(64):\n    B[i, 0] = float16(0.5) * A[i, 0]", ["for i in T.Parallel(64):", "    B[i, 0] = T.float16(0.5) * A[i, 0]"]),
-        ("for i in parallel(64):\n    atomic_max(B[i, 0], A[i, 0])", ["for i in T.Parallel(64):", "    T.atomic_max(B[i, 0], A[i, 0])"]),
+        ("if 2 < bx and bx != 3:\n    fill(r, 0.0)",
+         ["if T.int32(2) < bx and bx != 3:", "    T.fill(r, 0.0)"]),
+        ("x = bx * 2\nr[x] = exp(r[x]) if r[x] < 1.0 else inf",
+         ["x = bx * 2", 'r[x] = T.if_then_else(r[x] < 1.0, T.exp(r[x]), T.infinity("float32"))']),
+        ("for i in parallel(64):\n    B[i, 0] = float16(0.5) * A[i, 0]",
+         ["for i in T.Parallel(64):", "    B[i, 0] = T.float16(0.5) * A[i, 0]"]),
+        ("for i in parallel(64):\n    atomic_max(B[i, 0], A[i, 0])",
+         ["for i in T.Parallel(64):", "    T.atomic_max(B[i, 0], A[i, 0])"]),
     ],
 )  # fmt: skip
 def test_a_statement_is_spelled(body: str, lines: list[str]) -> None:
@@ -187,7 +201,8 @@ def scaled():
         ("r[0] = fma(r[1], r[2], r[3])", "fma"),
         ('with issue("tma", full[0]):\n    copy(A, a[0, :, :])', "this operation of tma"),
         ("for i in parallel(4, start=1):\n    r[i] = 0.0", "a parallel loop that does not begin at 0"),
-        ("with roles:\n    with role(0, 32, 64, 96):\n        fill(c, 0.0)", "roles whose threads are not one range after the other"),
+        ("with roles:\n    with role(0, 32, 64, 96):\n        fill(c, 0.0)",
+         "roles whose threads are not one range after the other"),
     ],
 )  # fmt: skip
 def test_what_tilelang_cannot_say_is_refused(body: str, what: str) -> None:

@@ -233,7 +233,10 @@ def f(A: inout.float32[4]):
 )
 def test_broken_rules(lines: str, message: str) -> None:
     """Each names its statement."""
-    head = "def f(A: inout.float32[4]):\n    a: shared.float32[4]\n    r: fragment.float32[4]\n    h: shared.float16[4]\n\n    "
+    head = (
+        "def f(A: inout.float32[4]):\n    a: shared.float32[4]\n    r: fragment.float32[4]\n"
+        "    h: shared.float16[4]\n\n    "
+    )
     with pytest.raises(InvalidProgramError, match=re.escape(message)):
         verify(read_program(f"{head}{lines}\n"))
 

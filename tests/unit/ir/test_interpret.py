@@ -60,7 +60,8 @@ def test_elements_outside_global_memory_read_zero_and_are_not_written() -> None:
     [
         ("x[8] = 1.0", "x[8] is outside its shape (8,) in `x[8] = 1.0`"),
         ("Y[0] = x[-1]", "x[-1] is outside its shape (8,) in `Y[0] = x[-1]`"),
-        ("copy(X, x[i8[0] - i8[0] + 1 : +8])", "x[1 : +8] is outside its shape (8,) in `copy(X, x[i8[0] - i8[0] + 1 : +8])`"),
+        ("copy(X, x[i8[0] - i8[0] + 1 : +8])",
+         "x[1 : +8] is outside its shape (8,) in `copy(X, x[i8[0] - i8[0] + 1 : +8])`"),
         ("i8[0] = 3 // (i8[1] - i8[1])", "an integer is divided by zero in `i8[0] = 3 // (i8[1] - i8[1])`"),
         ("i8[0] = 1 << 33", "an integer of 32 bits is shifted by 33 in `i8[0] = 1 << 33`"),
     ],

@@ -192,7 +192,9 @@ def test_programs_of_the_targets(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if name != "bool"])
-@pytest.mark.parametrize("name", ["add", "div", "min", "max", "exp", "pow", "floordiv", "truncmod", "shr"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["add", "div", "min", "max", "exp", "pow", "floordiv", "truncmod", "shr"]
+)
 def test_operations_on_numbers_of_all_sizes(name: str, dtype: str) -> None:
     """Many random pairs of numbers, as arrays and one by one, give the same bits."""
     kind, rng = find_dtype(dtype), np.random.default_rng(5)
@@ -351,7 +353,8 @@ def test_nests_that_are_refused(lines: tuple[str, ...], refusal: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["t[i + 1] = 1.0", "Y[i] = t[i + 1]", "Z[0, i] = 7 // (i - 3)", "Z[0, i] = 1 << i + 25", "Z[0, i] = 7 % (Z[1, 0] - Z[1, 0])"],
+    ["t[i + 1] = 1.0", "Y[i] = t[i + 1]", "Z[0, i] = 7 // (i - 3)", "Z[0, i] = 1 << i + 25",
+     "Z[0, i] = 7 % (Z[1, 0] - Z[1, 0])"],
 )  # fmt: skip
 def test_faults_are_left_to_the_interpreter(line: str) -> None:
     """A nest in which a lane has a fault is refused, and lane by lane it raises that fault."""
@@ -426,7 +429,9 @@ def test_each_two_statements_in_conflict_are_told() -> None:
 
 def test_accesses_name_lanes_in_the_order_of_the_loops() -> None:
     """Each access says which lane touched which element, and only those that did."""
-    found = report("for i, j in parallel(2, 8):", "    if j % 2 == i:", "        Z[i, j] = int32(X[j + 1])")  # fmt: skip
+    found = report(
+        "for i, j in parallel(2, 8):", "    if j % 2 == i:", "        Z[i, j] = int32(X[j + 1])"
+    )
 
     def pairs(access: Access) -> list[tuple[int, int]]:
         return list(zip(access.lanes.tolist(), access.elements.tolist(), strict=True))

@@ -82,7 +82,8 @@ KNOWN = ", ".join(PASSES)
         ("pass = []", "mine.toml: Object contains unknown field `pass`"),
         (
             f'architecture = "sm_1"\n{named("plan-pipeline")}',
-            "mine.toml: pass 1, plan-pipeline: there are no rules for architecture 'sm_1' (there are those of sm_80, sm_90a)",
+            "mine.toml: pass 1, plan-pipeline: there are no rules for architecture 'sm_1' (there "
+            "are those of sm_80, sm_90a)",
         ),
     ],
 )

@@ -103,7 +103,10 @@ def f(B: out.float32[2]):
 
 def test_a_layout_is_gone() -> None:
     """Where elements lie is for GPUs."""
-    text = "def f(A: int32[8, 8]):\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n    A = layout(i1, i0)\n\n    pass\n"
+    text = (
+        "def f(A: int32[8, 8]):\n    t: shared.int32[8, 8] = layout(i0, i1 ^ i0)\n"
+        "    A = layout(i1, i0)\n\n    pass\n"
+    )
     assert print_program(settle(read_program(text)).program) == text.replace(
         " = layout(i0, i1 ^ i0)\n    A = layout(i1, i0)", ""
     )

@@ -115,7 +115,8 @@ def test_who_only_has_to_look_is_due() -> None:
 
 # ---- queues of all kinds ----------------------------------------------------------------------
 
-choices = st.lists(st.sampled_from([A, B, C, ALL, Choice("bc", ("b", "c"))]), min_size=1, unique=True)  # fmt: skip
+choices = st.lists(st.sampled_from([A, B, C, ALL, Choice("bc", ("b", "c"))]), min_size=1,
+                   unique=True)  # fmt: skip
 wishes = st.builds(
     lambda several, count: Wish(tuple(several), count), choices, st.integers(1, 2)
 ).filter(lambda wish: bool(parts_of(wish, set())))

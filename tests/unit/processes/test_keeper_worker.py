@@ -5,7 +5,8 @@ import pytest
 from tileyard.processes.keeper.worker import Options, make_environment
 
 LINE = ["parent=1", "tree=inner", "cwd=/", "grace=0", "confirm=0", "count=2"]
-DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "mask=SEEN", "choice=gpu:b", "lock=/locks/b.lock", "env=SEEN=y", "mask="]  # fmt: skip
+DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "mask=SEEN", "choice=gpu:b",
+           "lock=/locks/b.lock", "env=SEEN=y", "mask="]  # fmt: skip
 
 
 def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

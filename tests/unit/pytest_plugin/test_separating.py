@@ -41,16 +41,20 @@ class Elsewhere:
 @pytest.mark.parametrize(
     ("body", "seen", "result"),
     [
-        ("x = 1\nwith tile_device() as d:\n    y = (d, x + size)\nreturn (d, y[1])", [{"x": 1, "size": 2}], ("npu:0", 3)),
+        ("x = 1\nwith tile_device() as d:\n    y = (d, x + size)\nreturn (d, y[1])", [{"x": 1, "size": 2}],
+         ("npu:0", 3)),
         ("with tile_device():\n    y = [n for n in range(size)]\nreturn y", [{"size": 2}], [0, 1]),
         (
-            "for i in range(2):\n    with tile_device():\n        for j in (1, 2):\n            if j: break\nreturn i, j",
+            "for i in range(2):\n    with tile_device():\n        for j in (1, 2):\n"
+            "            if j: break\nreturn i, j",
             [{}, {"j": 1}],
             (1, 1),
         ),
-        ("with tile_device(count=size) as (a, b):\n    x = a + b\nreturn b, x", [{}], ("npu:1", "npu:0npu:1")),
+        ("with tile_device(count=size) as (a, b):\n    x = a + b\nreturn b, x", [{}],
+         ("npu:1", "npu:0npu:1")),
         ("with tile_device(count=1) as all:\n    x = size\nreturn all, x", [{"size": 2}], (("npu:0",), 2)),
-        ("if size == 2:\n    with tile_device():\n        def f(): return size\n        y = f()\n    y += 1\nreturn y", [{"size": 2}], 3),
+        ("if size == 2:\n    with tile_device():\n        def f(): return size\n        y = f()\n"
+         "    y += 1\nreturn y", [{"size": 2}], 3),
     ],
 )  # fmt: skip
 def test_a_block_gets_what_it_uses_and_gives_what_it_sets(

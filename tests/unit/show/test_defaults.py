@@ -107,7 +107,10 @@ def test_python_does_not_read_them(project: Path) -> None:
 
 def test_config_shows_values_and_places(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A relative path counts from the folder of the file."""
-    text = '[project]\nname = "x"\n[tool.tileyard]\njunit = "out/j.xml"\n[tool.tileyard.ci.matrix]\njobs = 2\n'
+    text = (
+        '[project]\nname = "x"\n[tool.tileyard]\njunit = "out/j.xml"\n[tool.tileyard.ci.matrix]\n'
+        "jobs = 2\n"
+    )
     write(project, text, "pyproject.toml")
     assert main(["config"]) == 0
     file = project / "pyproject.toml"

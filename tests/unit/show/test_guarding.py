@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tileyard.show.guarding import GuardedStream, escape
 
-pieces = st.lists(st.sampled_from(["#", "##[", "[add-mask]x", ":", "::", " ", "\n", "\r", "a"]), max_size=12)  # fmt: skip
+pieces = st.lists(st.sampled_from(["#", "##[", "[add-mask]x", ":", "::", " ", "\n", "\r", "a"]),
+                  max_size=12)  # fmt: skip
 
 
 @given(pieces)

@@ -210,7 +210,10 @@ def test_a_reference_is_doubted_where_all_configs_are_wrong_alike() -> None:
         said = shown(lost)
         assert (question in said) is is_asked
         assert any("is the reference right" in line for line in said) is is_asked
-        reason = "mismatch  tile=0 and 2 more: C[0, 0] is 0.5, expected -2; 960 of 1000 elements are wrong (96 %)"
+        reason = (
+            "mismatch  tile=0 and 2 more: C[0, 0] is 0.5, expected -2; 960 of 1000 elements are "
+            "wrong (96 %)"
+        )
         assert (reason in said) is (len(trials) > 1)
     study = Study(
         msgspec.structs.replace(lost, trials=alike),

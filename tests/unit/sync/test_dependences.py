@@ -63,7 +63,8 @@ def test_what_is_read_too_early_is_found() -> None:
         SourceLine(file="k.py", line=7),
     )
     assert found.message == (
-        "X is read in execution 2 of this line with what was there before; as the kernel is written, with what line 7 "
+        "X is read in execution 2 of this line with what was there before; as the kernel is "
+        "written, with what line 7 "
         "wrote in its execution 1"
     )
 
@@ -133,7 +134,8 @@ def test_what_is_written_last_counts() -> None:
     second = "    for j in parallel(2):  # 3\n        X[0, j] = 2.0  # 4\n"
     (found,) = find_reordered(form(first + second), form(second + first), [X])
     assert found.message == (
-        "X is left with what line 2 wrote in its execution 1; as the kernel is written, with what line 4 wrote in its execution 1"
+        "X is left with what line 2 wrote in its execution 1; as the kernel is written, with "
+        "what line 4 wrote in its execution 1"
     )
 
 

@@ -29,7 +29,10 @@ def test_a_kernel_answers_only_for_numbers_for_which_its_rule_was_evaluated() ->
     assert run(array((3, 8)), 2) == 2
     assert run(array((9, 8)), array(9), np.int32(2)) == 3
     assert run(array((3, 8)), "2") == 2  # the kernel says what is wrong
-    says = r"where of scaled \(a.py:3\) was evaluated for n=4 k=2 when this kernel was built, and not for n={} k={}"
+    says = (
+        r"where of scaled \(a.py:3\) was evaluated for n=4 k=2 when this kernel was built, and "
+        r"not for n={} k={}"
+    )
     for given, n_is, k_is in (((array((3, 10)), 2), 5, 2), ((array((3, 8)), array(3), 3), 4, 3)):
         with pytest.raises(UsageError, match=says.format(n_is, k_is)):
             run(*given)

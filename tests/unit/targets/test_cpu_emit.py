@@ -237,7 +237,8 @@ def refused(A: float32[8, 8], C: out.float32[8, 8]):
     [
         "copy(A, t)\n    copy(v, D)",
         "for i in parallel(4):\n        v[i, 0] = 1.0\n    copy(v, D)",
-        "for k in serial(2):\n        copy(v, D)\n        copy(A, t)\n        fill(v, 0.0)\n        copy(A, t)",
+        "for k in serial(2):\n        copy(v, D)\n        copy(A, t)\n        fill(v, 0.0)\n"
+        "        copy(A, t)",
         "copy(A, t)\n    if A[0, 0] > float16(0.0):\n        fill(v, 1.0)\n    copy(t, C)",
         "copy(A, t)\n    for i, j in parallel(4, 8):\n        v[i, j] = float32(t[i, j])\n    copy(v, D)",
     ],

@@ -129,7 +129,10 @@ def test_a_read_of_what_the_block_has_not_written_has_both_lines(
     with pytest.raises(KernelFault) as found:
         sanitized.bind(ARRAYS, (number,)).run()
     own = [NAMES.sub(rf"\g<0>{number}", text) for text in (read, buffer, written or buffer)]
-    expected = f"k.py:{_line(own[0])}: {own[1]} is read where nothing has been written in this block; k.py:{_line(own[2])}: "
+    expected = (
+        f"k.py:{_line(own[0])}: {own[1]} is read where nothing has been written in this block; "
+        f"k.py:{_line(own[2])}: "
+    )
     assert str(found.value).startswith(expected)
 
 

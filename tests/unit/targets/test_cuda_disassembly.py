@@ -3,8 +3,14 @@
 from tileyard.targets.cuda.disassembly import keep_functions
 
 HEAD = "\t.target\tsm_80\n\n"
-FIRST = "//--------------------- .text.first_kernel --------------------------\n.other first, STO_CUDA_ENTRY\nA ;\n"
-SECOND = "//--------------------- .text.second_kernel --------------------------\n.other second, STO_CUDA_ENTRY\nB ;\n"
+FIRST = (
+    "//--------------------- .text.first_kernel --------------------------\n"
+    ".other first, STO_CUDA_ENTRY\nA ;\n"
+)
+SECOND = (
+    "//--------------------- .text.second_kernel --------------------------\n"
+    ".other second, STO_CUDA_ENTRY\nB ;\n"
+)
 CALLED = "//--------------------- .text.helper --------------------------\n.other helper, STO_LOCAL\nC ;\n"
 
 

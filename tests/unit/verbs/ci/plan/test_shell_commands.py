@@ -19,7 +19,8 @@ def argvs(text: str, **variables: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("cmake -S a \\\n  -B b && ninja -C b || true; make", ["cmake -S a -B b", "ninja -C b", "true", "make"]),
+        ("cmake -S a \\\n  -B b && ninja -C b || true; make",
+         ["cmake -S a -B b", "ninja -C b", "true", "make"]),
         ("run 'a b' \"$X c\" -D'y'=${Y:-1} z\\ w", ["run [a b] [1 c] -Dy=1 [z w]"]),
         ("echo 'a; b && c' | tee log", ["echo [a; b && c]", "tee log"]),
         ("python - <<'PY'\nimport os; os.remove('x')\nPY\nmake", ["python", "make"]),

@@ -177,11 +177,14 @@ jobs:
         ("on: push\njobs:\n  a:\n    runs-on: x\n", ":3: jobs.a: needs either `steps` or `uses`"),
         ("on: push\njobs:\n  a: b\n", ":3: jobs.a: is not a table but 'b'"),
         ("on: push\njobs:\n  a:\n    steps:\n    - name: x\n", r":5: jobs.a.steps\[0\]: needs either"),
-        ("on: push\njobs:\n  a:\n    steps:\n    - rum: x\n", r":5: jobs.a.steps\[0\].rum: unknown key .did you mean 'run'"),
+        ("on: push\njobs:\n  a:\n    steps:\n    - rum: x\n",
+         r":5: jobs.a.steps\[0\].rum: unknown key .did you mean 'run'"),
         ("on: push\njobs:\n  a:\n    uses: ./b.yml\n", ":4: jobs.a.uses: there is no workflow"),
         ("on: push\njobs:\n  a:\n    uses: ./.github/workflows/ci.yml\n", "calls itself"),
-        ("on: push\njobs:\n  a:\n    steps:\n    - run: x # tileyard: dose=y\n", ":5: cannot read the label 'dose=y'"),
-        ("on: push\njobs:\n  a:\n    steps:\n    - run: x\n      env: [A]\n", r":6: jobs.a.steps\[0\].env: is not a table"),
+        ("on: push\njobs:\n  a:\n    steps:\n    - run: x # tileyard: dose=y\n",
+         ":5: cannot read the label 'dose=y'"),
+        ("on: push\njobs:\n  a:\n    steps:\n    - run: x\n      env: [A]\n",
+         r":6: jobs.a.steps\[0\].env: is not a table"),
     ],
 )  # fmt: skip
 def test_a_bad_workflow_is_refused_by_line_and_key(

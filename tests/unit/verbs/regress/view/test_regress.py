@@ -254,5 +254,8 @@ def test_build_times_say_what_they_are_worth(ratios: tuple[float, ...], expected
 def test_one_round_says_nothing_about_times() -> None:
     """Of the first round, in which headers are read, both times are shown and no ratio."""
     build = BuildTimes(base_s=(2.0,), head_s=(3.0,), ratio=1.5, low=1.5, high=1.5, is_first=True)
-    expected = "base 2.0 s, head 3.0 s; single builds, the first with a cold header cache: --rebuilds 3 tells more"
+    expected = (
+        "base 2.0 s, head 3.0 s; single builds, the first with a cold header cache: --rebuilds 3 "
+        "tells more"
+    )
     assert expected in show_figures(build=build)

@@ -107,7 +107,8 @@ def test_any_log_is_a_history(suite: Path, capsys: pytest.CaptureFixture[str]) -
         ),
         (
             ("--durations", "run.log"),
-            "run.log:1: is not a table with the columns testcase and seconds, no JSON, no JUnit XML, and no log",
+            "run.log:1: is not a table with the columns testcase and seconds, no JSON, no JUnit "
+            "XML, and no log",
         ),
     ],
 )

@@ -232,7 +232,8 @@ BAD = {
     "wrong type of a variable": (
         'vars = { op = "sum" }',
         "vars = { op = [1] }",
-        "suite.toml:30: testcase[0].case[0].vars: must be true or false or a whole number or a number or text, not a list",
+        "suite.toml:30: testcase[0].case[0].vars: must be true or false or a whole number or a "
+        "number or text, not a list",
     ),
     "negative limit": (
         "shape = [4, 8]",
@@ -312,7 +313,8 @@ BAD = {
     "code with braces": (
         '"{seed}"',
         "'{row[1:] for row in rows}'",
-        "suite.toml:9: golden.argv[2]: '{row[1:] for row in rows' does not begin a place such as {case}; write {{",
+        "suite.toml:9: golden.argv[2]: '{row[1:] for row in rows' does not begin a place such as "
+        "{case}; write {{",
     ),
     "several arguments in one": (
         '"{cases}"',

@@ -88,7 +88,10 @@ def test_equal_failures_are_not_shown_again() -> None:
     with watch() as watched:
         watched.tell(started(), *events)
         lines = watched.said().splitlines()
-    third = "crashed       row/2: the same message as 2 cases before; more of these are not shown until the end"
+    third = (
+        "crashed       row/2: the same message as 2 cases before; more of these are not "
+        "shown until the end"
+    )
     assert [line for line in lines if line.startswith("crashed")][2:] == [third]
     with watch(is_verbose=True) as watched:
         watched.tell(started(), *events)
