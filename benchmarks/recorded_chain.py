@@ -37,7 +37,9 @@ CONFIGS = [dict(zip(AXES, one, strict=True)) for one in itertools.product(*AXES.
 def make_kernel() -> Any:
     """What makes the kernel of one config."""
 
-    def matmul(block_M=None, block_N=None, block_K=None, num_stages=None, threads=None):  # type: ignore[no-untyped-def]
+    def matmul(  # type: ignore[no-untyped-def]
+        block_M=None, block_N=None, block_K=None, num_stages=None, threads=None
+    ):
         @T.prim_func
         def main(
             A: T.Tensor((SIZE, SIZE), "float16"),

@@ -48,7 +48,8 @@ static int simulate(const char *name) {
         if (!strncmp(file->d_name, "golden", 6)) {
             const char *rest = file->d_name + 6;
             snprintf(from, sizeof from, "%s/%s", name, file->d_name);
-            snprintf(to, sizeof to, "%s/%s%s", name, *rest == '_' ? "" : "output", *rest == '_' ? rest + 1 : rest);
+            snprintf(to, sizeof to, "%s/%s%s", name, *rest == '_' ? "" : "output",
+                     *rest == '_' ? rest + 1 : rest);
             copy(from, to);
             found = 1;
         }
@@ -114,7 +115,8 @@ target = "{testcase}"
 products = ["bin/{testcase}", "lib/lib{testcase}_kernel.so"]
 runs = ["cmake", "ninja", "ptoas", "bisheng", "c++", "cc"]
 inputs = ["CMakeLists.txt", "common/*.h", "testcase/CMakeLists.txt", "testcase/*.cmake"]
-target_inputs = ["testcase/{testcase}/*.cpp", "testcase/{testcase}/*.pto", "testcase/{testcase}/CMakeLists.txt"]
+target_inputs = ["testcase/{testcase}/*.cpp", "testcase/{testcase}/*.pto",
+                 "testcase/{testcase}/CMakeLists.txt"]
 
 [golden]
 argv = ["{python}", "{suite}/testcase/{testcase}/gen_data.py"]

@@ -217,7 +217,8 @@ def widen(X: float8_e4m3fn[64], Y: out.float32[64]):
 
 
 UPDATES = """
-def updates(X: float32[64, 48], I: int32[64], S: inout.float32[8, 48], L: inout.float16[8], N: inout.int32[8], O: out.int32[64]):
+def updates(X: float32[64, 48], I: int32[64], S: inout.float32[8, 48], L: inout.float16[8], \
+N: inout.int32[8], O: out.int32[64]):
     by: grid[64]
     x: shared.float32[48]
     copy(X[by, :], x)

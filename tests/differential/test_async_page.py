@@ -29,9 +29,12 @@ HEAD = """\
 # What the tile IR keeps of asynchrony
 
 The operations of `tilelang.language` for asynchrony, synchronization, pipelines and roles, and what the
-Program as written, which `tileyard check` examines, keeps of each ([meanings](../design/async.md)). Written by
-`tests/differential/test_async_page.py`, in which TileLang elaborates a kernel with the operation and the same kernel without it,
-and both are lowered: the lines are those that the operation adds. After a change, `{write}=1 make test` rewrites this page. A
+Program as written, which `tileyard check` examines, keeps of each ([meanings](../design/async.md)). \
+Written by
+`tests/differential/test_async_page.py`, in which TileLang elaborates a kernel with the operation and the \
+same kernel without it,
+and both are lowered: the lines are those that the operation adds. After a change, \
+`{write}=1 make test` rewrites this page. A
 new name in TileLang makes that test fail.
 
 | | |
@@ -39,11 +42,14 @@ new name in TileLang makes that test fail.
 | **kept** | as the lines show |
 | **over at once** | TileLang waits for it at its place, and so does the IR |
 | **dropped** | nothing remains of it, and no check needs it, for the given reason |
-| **given up** | the kernel is accepted, and its asynchronous operations are not checked: `tileyard check` names the cause |
+| **given up** | the kernel is accepted, and its asynchronous operations are not checked: `tileyard check` \
+names the cause |
 | **refused** | a kernel with it has no Program; the message names it, with its line |
 
-Frequent reasons: a **hint** states how to copy, and TileLang waits for the copy in any case. An **instruction**
-acts on addresses and registers; other operations on this page express that at tile level. Operations that need a **cluster or
+Frequent reasons: a **hint** states how to copy, and TileLang waits for the copy in any case. An \
+**instruction**
+acts on addresses and registers; other operations on this page express that at tile level. Operations that \
+need a **cluster or
 tensor memory** are only listed: blocks of a Program do not know of each other, and it has no such storage.
 
 The cpu target receives the settled Program, in which all operations are over at once (`passes/settle.py`).
@@ -55,8 +61,9 @@ _SAYS = re.compile(
 """Lines that say something of when a thing is done, or where it lies."""
 
 _ABOUT = re.compile(
-    r"async|barrier|mbar|tma|wgmma|warpgroup|tcgen05|cluster|fence|wait|arrive|commit|sync(?!tax)|pdl|nreg|annotate|"
-    r"[Pp]ipelin|^ws|reg_alloc|clc_|tmem|gather|scatter|swizzle|gemm|im2col|copy(?!sign)|descriptor",
+    r"async|barrier|mbar|tma|wgmma|warpgroup|tcgen05|cluster|fence|wait|arrive|commit|sync(?!tax)|"
+    r"pdl|nreg|annotate|[Pp]ipelin|^ws|reg_alloc|clc_|tmem|gather|scatter|swizzle|gemm|"
+    r"im2col|copy(?!sign)|descriptor",
 )
 """Names that have to be on the page."""
 

@@ -48,20 +48,30 @@ TRIES_ALL = IS_WHOLE or bool(os.environ.get(WRITE))
 HEAD = """\
 # Coverage of the cpu target
 
-The tables show every operation of `tilelang.language` on every scalar type: **yes**, or **refused** with a message that names the operation
-and its line. A cell is empty if TileLang itself makes no kernel of the operation, or if the operation does not exist for the type on
-a GPU either (functions of real numbers on integers, functions of tensor floats, arithmetic on bool). `tests/differential/test_language_coverage.py` writes this page:
-TileLang elaborates a kernel for each operation, which is then lowered to C. After a change, `{write}=1 make test` writes the page again.
+The tables show every operation of `tilelang.language` on every scalar type: **yes**, \
+or **refused** with a message that names the operation
+and its line. A cell is empty if TileLang itself makes no kernel of the operation, \
+or if the operation does not exist for the type on
+a GPU either (functions of real numbers on integers, functions of tensor floats, \
+arithmetic on bool). `tests/differential/test_language_coverage.py` writes this page:
+TileLang elaborates a kernel for each operation, which is then lowered to C. After a change, \
+`{write}=1 make test` writes the page again.
 A name that is new in TileLang makes that test fail.
 
-Operations that address single threads of a GPU and its units are refused on purpose: shuffles and votes within a warp, vectors of
-128 bits, random numbers of threads, clusters, tensor memory, 2:4 sparse and block-scaled products, pairs of numbers in one word, numbers
-of 4 and 6 bits, and single instructions of PTX. Hints are accepted without effect, as are waits for operations that are synchronous here.
+Operations that address single threads of a GPU and its units are refused on purpose: shuffles and votes \
+within a warp, vectors of
+128 bits, random numbers of threads, clusters, tensor memory, 2:4 sparse and block-scaled products, \
+pairs of numbers in one word, numbers
+of 4 and 6 bits, and single instructions of PTX. Hints are accepted without effect, \
+as are waits for operations that are synchronous here.
 
-Supported operations are compared with the interpreter: tile operations in `tests/differential/test_cpu_coverage.py`; scalar operations,
-conversions of every type, and gemms of selected types in the cases of every target's contract (`tileyard/testing/`).
+Supported operations are compared with the interpreter: tile operations in \
+`tests/differential/test_cpu_coverage.py`; scalar operations,
+conversions of every type, and gemms of selected types in the cases of every target's contract \
+(`tileyard/testing/`).
 Functions of more than one operation are compared with NumPy in `tests/differential/test_language_values.py`.
-An operation is taken in part if it is refused for some types, or in one of its forms. An operation without a type, or refused by
+An operation is taken in part if it is refused for some types, \
+or in one of its forms. An operation without a type, or refused by
 name for every type, has one cell, tried on float32.
 """
 

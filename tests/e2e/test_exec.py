@@ -24,7 +24,8 @@ import torch
 @tilelang.jit(out_idx=[-1])
 def make(n, block):
     @T.prim_func
-    def product(A: T.Tensor((n, n), "float16"), B: T.Tensor((n, n), "float16"), C: T.Tensor((n, n), "float16")):
+    def product(A: T.Tensor((n, n), "float16"), B: T.Tensor((n, n), "float16"), C: T.Tensor((n, n), \
+"float16")):
         with T.Kernel(n // block, n // block, threads=128) as (bx, by):
             a = T.alloc_shared((block, block), "float16")
             b = T.alloc_shared((block, block), "float16")
@@ -128,7 +129,8 @@ def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:
                     B[bx * block + i] = A[bx * block + i] * 2.0
             return B
 
-        configs = [dict(block=64, threads=threads, factor=factor) for factor in (2, 3) for threads in (32, 64)]
+        configs = [dict(block=64, threads=threads, factor=factor) for factor in (2, 3) for threads in (32, \
+64)]
 
         @tilelang.autotune(configs=configs, warmup=1, rep=1, ref_prog=lambda A: A * 3)
         @tilelang.jit(out_idx=[1])
@@ -184,7 +186,8 @@ def test_tensors_and_queries_of_cuda_are_answered(scripts: Scripts) -> None:
                 moved += 1
             assert not shared.any()
             there = torch.zeros(4, device="cuda")
-            for same in (there, there.cuda(), there.to("cuda:0"), torch.as_tensor(there, device=there.device)):
+            for same in (there, there.cuda(), there.to("cuda:0"), torch.as_tensor(there, \
+device=there.device)):
                 same += 1
             assert there.tolist() == [4, 4, 4, 4] and (there.clone().cpu() == 4).all()
             for made in (torch.zeros(3, device="cuda"), torch.zeros_like(host, device="cuda"),
@@ -423,7 +426,8 @@ def test_what_lies_beyond_an_edge_is_no_division_by_zero(scripts: Scripts) -> No
         for is_dynamic in (False, True):
             for divide in (lambda a, b: a // b, lambda a, b: a % b, T.truncmod):
                 kernel = tilelang.compile(make(divide, is_dynamic), out_idx=[2])
-                assert torch.equal(kernel(x.cuda(), d.cuda()), divide(x, d) if divide is not T.truncmod else x % d)
+                assert torch.equal(kernel(x.cuda(), d.cuda()), divide(x, \
+d) if divide is not T.truncmod else x % d)
                 try:
                     kernel(x.cuda(), wrong.cuda())
                 except Exception as error:

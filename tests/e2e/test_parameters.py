@@ -17,7 +17,8 @@ mode = ["sim", "npu"]
 argv = ["sh", "-c", "true {mode}"]
 runs = []
 [run.hot]
-argv = ["sh", "-c", 'for c; do echo B $c; [ {mode} = npu ] || echo $c $SDK >> {suite}/ran; echo E $c ok; done', "sh", "{cases}"]
+argv = ["sh", "-c", 'for c; do echo B $c; [ {mode} = npu ] || echo $c $SDK >> {suite}/ran; echo E $c ok; \
+done', "sh", "{cases}"]
 runs = []
 began = 'B (?P<case>.*)'
 ended = 'E (?P<case>.*) (?P<verdict>.*)'

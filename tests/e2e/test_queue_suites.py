@@ -134,7 +134,8 @@ def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
 
 SICK = """
 name = "sick"
-run = ["sh", "-c", "echo {case} {device_physical} >> {suite}/ran; [ {case} != first ] || (echo {device_physical} > {suite}/sick); [ {case} != first ] || kill -SEGV $$"]
+run = ["sh", "-c", "echo {case} {device_physical} >> {suite}/ran; \
+[ {case} != first ] || (echo {device_physical} > {suite}/sick); [ {case} != first ] || kill -SEGV $$"]
 [[testcase]]
 name = "t"
 case = [{ name = "first" }, { name = "second" }, { name = "third" }]

@@ -114,7 +114,8 @@ SHARED = """
 name = "shared"
 
 [golden]
-argv = ["sh", "-c", "mkdir a b over; for d in a b over; do echo data of $d > $d/in; done; echo x >> {suite}/goldens"]
+argv = ["sh", "-c", "mkdir a b over; for d in a b over; do echo data of $d > $d/in; done; \
+echo x >> {suite}/goldens"]
 cwd  = "{out}"
 part = "{case}"
 
@@ -731,11 +732,14 @@ FIRST = """
 name = "first"
 [[testcase]]
 name = "rows"
-run = { argv = ["sh", "-c", "until [ -e {suite}/beside ]; do sleep 0.01; done; [ {case} != bad ] || exit 9; until [ -e {suite}/logs/rows/bad.log ]; do sleep 0.01; done"] }
-case = [{ name = "bad" }, { name = "c" }, { name = "d" }, { name = "e" }, { name = "f" }, { name = "g" }, { name = "h" }]
+run = { argv = ["sh", "-c", "until [ -e {suite}/beside ]; do sleep 0.01; done; [ {case} != bad ] || exit 9; \
+until [ -e {suite}/logs/rows/bad.log ]; do sleep 0.01; done"] }
+case = [{ name = "bad" }, { name = "c" }, { name = "d" }, { name = "e" }, { name = "f" }, { name = "g" }, \
+{ name = "h" }]
 [[testcase]]
 name = "beside"
-run = { argv = ["sh", "-c", "echo > {suite}/beside; until [ -e {suite}/logs/rows/bad.log ]; do sleep 0.01; done; $END"] }
+run = { argv = ["sh", "-c", "echo > {suite}/beside; until [ -e {suite}/logs/rows/bad.log ]; do sleep 0.01; \
+done; $END"] }
 [[testcase]]
 name = "known"
 run = { argv = ["false"] }

@@ -43,11 +43,13 @@ def answer(verb: str, rest: str) -> str:
         case "cores":
             return repr(sorted(os.sched_getaffinity(0)))
         case "files":
-            return repr(sorted(map(int, os.listdir("/proc/self/fd")))[:-1])  # noqa: PTH208 - the last is its own
+            return repr(sorted(map(int, os.listdir("/proc/self/fd")))[:-1])  # noqa: PTH208
         case "variable":
             return os.environ.get(rest, "unset")
         case "session":
-            return repr((os.getsid(0), os.getcwd(), Path("/proc/self/oom_score_adj").read_text()))  # noqa: PTH109 - what the kernel says
+            return repr(
+                (os.getsid(0), os.getcwd(), Path("/proc/self/oom_score_adj").read_text())  # noqa: PTH109
+            )
         case "leave_channel":
             os.closerange(3, 1024)
             while True:

@@ -96,7 +96,7 @@ def test_whatever_is_killed_or_stopped_the_run_ends_as_it_should(tmp_path: Path)
         place = tmp_path / aim.seed.replace(":", "-")
         hit = shooters[verb_of(aim)].shoot(aim, place)
         if hit.problems:
-            print("\n        ".join([str(hit), *hit.details]), flush=True)  # noqa: T201 - shown where the test fails
+            print("\n        ".join([str(hit), *hit.details]), flush=True)  # noqa: T201 - for a failure
         else:
             shutil.rmtree(place, ignore_errors=True)
         return hit

@@ -8,7 +8,8 @@ import numpy as np
 
 ROWS = 12
 HEAD = """\
-def f(A: inout.float32[12, 4], B: float32[12, 4], N: int32[12], C: inout.float32[12, 4], D: inout.float32[12, 4], G: float16[12, 64, 16], H: float16[12, 16, 16], P: inout.float32[64, 16], n: int32):
+def f(A: inout.float32[12, 4], B: float32[12, 4], N: int32[12], C: inout.float32[12, 4], \
+D: inout.float32[12, 4], G: float16[12, 64, 16], H: float16[12, 16, 16], P: inout.float32[64, 16], n: int32):
     bx: grid[1]
     threads(128)
     a: shared.float32[4]

@@ -70,7 +70,7 @@ def has_loop(file: str, kernel: str) -> bool:
     return found is not None and "T.Pipelined" in found[0]
 
 
-def lower_kernel(kernel: Any, arguments: Mapping[str, Any]) -> "Lowered":  # noqa: ANN401 (TileLang is untyped)
+def lower_kernel(kernel: Any, arguments: Mapping[str, Any]) -> "Lowered":  # noqa: ANN401 (TileLang's)
     """A kernel as it is written."""
     function = getattr(kernel, "jit_impl", kernel)
     lower = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func
@@ -101,7 +101,7 @@ def inputs_of(program: Program, known: Mapping[str, Any]) -> tuple[list[np.ndarr
 
 
 def run_kernel(
-    kernel: Any,  # noqa: ANN401 (TileLang is untyped)
+    kernel: Any,  # noqa: ANN401 (TileLang's)
     arguments: Mapping[str, Any],
     numbers: Mapping[str, Value],
     stages: int,

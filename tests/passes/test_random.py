@@ -13,7 +13,7 @@ from tileyard.workers.pass_steps import StepChecker
 
 SAMPLE = 25
 EXAMPLES = int(os.environ.get("TILEYARD_PASS_PROGRAMS", SAMPLE))
-# The time limit of a test is for the sample. Its signal is lost where it meets a callback of the garbage collector, as
+# The time limit of a test is for the sample. Its signal is lost in a callback of the garbage collector, as
 # Hypothesis has one: all examples pass then, and pytest reports an unraisable exception.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(10 * max(EXAMPLES, SAMPLE))]
 PIECES = (

@@ -170,7 +170,7 @@ def test_a_kernel_comes_back(kernels: Modules, name: str, pipeline: str) -> None
     lowered = importlib.import_module("tileyard.frontend.tilelang").lower_prim_func(
         made.func, function.out_idx
     )
-    files = {os.path.basename(where.file) for where in lowered.written_lines.values()}  # noqa: PTH119 - not a path of this system
+    files = {os.path.basename(where.file) for where in lowered.written_lines.values()}  # noqa: PTH119
     assert f"{example.file}.py" in files
 
 

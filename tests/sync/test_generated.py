@@ -456,7 +456,9 @@ REFUSED = {
     "crosses pipeline stages": "a name that is bound in one stage is used in another one",
     "should be equal to the number of pipeline stages": "it finds other statements than it has planned for",
     "A dependency on multiple async stages is not supported": "a step needs copies of several stages",
-    "in the same stage of the software pipeline cannot be reordered": "it reorders what depends on each other",
+    "in the same stage of the software pipeline cannot be reordered": (
+        "it reorders what depends on each other"
+    ),
     "Versioned buffer load escaped pipeline stage": "a tile of the loop is used in front of it or behind",
 }
 """What TileLang says of loops that it does not pipeline, and of which it refuses the kernel, too."""

@@ -281,7 +281,8 @@ def _products() -> Iterator[Row]:
             names=name,
         )
     yield from _listed(
-        """tcgen05_gemm tcgen05_mma tcgen05_gemm_sp gemm_blockscaled mma_gemm_blockscaled tcgen05_gemm_blockscaled
+        """tcgen05_gemm tcgen05_mma tcgen05_gemm_sp gemm_blockscaled mma_gemm_blockscaled \
+tcgen05_gemm_blockscaled
         tcgen05_mma_blockscaled""",
         _DEVICE,
     )
@@ -378,7 +379,8 @@ def _threads() -> Iterator[Row]:
     yield from _listed(
         """cluster_arrive cluster_arrive_relaxed cluster_wait cluster_sync block_rank_in_cluster ClusterKernel
         clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x clc_get_first_ctaid_y
-        clc_get_first_ctaid_z tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tmem deallocate_tmem""",
+        clc_get_first_ctaid_z tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tmem \
+deallocate_tmem""",
         _DEVICE,
     )
 

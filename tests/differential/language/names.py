@@ -35,8 +35,9 @@ NAMES = {
     "call_packed_lowered tvm_call_cpacked tvm_call_cpacked_lowered tvm_call_packed tvm_call_packed_lowered "
     "tvm_stack_alloca tvm_stack_make_array tvm_stack_make_shape tvm_struct_get tvm_struct_set "
     "tvm_throw_last_error tvm_tuple": "code of the host",
-    "call_llvm_intrin call_llvm_pure_intrin q_multiply_shift_per_axis tvm_thread_invariant call_intrin": "for "
-    "other targets, or for whatever is not in the language",
+    "call_llvm_intrin call_llvm_pure_intrin q_multiply_shift_per_axis tvm_thread_invariant call_intrin": (
+        "for other targets, or for whatever is not in the language"
+    ),
     "make_blockscaled_gemm_layout tma_gather4_bytes": "numbers and layouts for operations",
 }
 """Single names that are not operations, and what they are."""

@@ -145,7 +145,8 @@ def units() -> Iterator[Operation]:
         )
 
 
-_INSTRUCTIONS = """ptx_mma ptx_mma_sm70 ptx_mma_sp ptx_mma_block_scale ptx_wgmma_ss ptx_wgmma_rs ptx_wgmma_sp_ss
+_INSTRUCTIONS = """ptx_mma ptx_mma_sm70 ptx_mma_sp ptx_mma_block_scale ptx_wgmma_ss ptx_wgmma_rs \
+ptx_wgmma_sp_ss
 ptx_wgmma_sp_rs ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts ptx_tcgen05_mma_blockscaled_ss ptx_ldmatrix ptx_cp_async
 ptx_cp_async_bulk ptx_cp_async_barrier ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_wait_barrier
 ptx_init_barrier_thread_count ptx_arrive_cluster_barrier mma_fill mma_store tma_load tma_load_2sm

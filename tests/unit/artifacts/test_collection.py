@@ -392,7 +392,8 @@ for turn in range(6):
     with hold(objects.root):
         made = []
         for number in range(8):
-            content = f"{number if number % 2 else f'{os.getpid()} {number}'} ".encode()  # shared, or one's own
+            content = f"{number if number % 2 else f'{os.getpid()} {number}'} ".encode()  # shared, \
+or one's own
             blob = objects.put_bytes(content * 3000)
             folder = scratch / f"{os.getpid()}.{turn}.{number}"
             folder.mkdir()

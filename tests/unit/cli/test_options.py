@@ -18,7 +18,7 @@ COMMAND: Any = get_command(app)
 def described() -> Iterator[tuple[str, str, str, str]]:
     """Each option: the verb, its name, its metavar, and its help."""
 
-    def walk(command: Any, path: str) -> Iterator[tuple[str, str, str, str]]:  # noqa: ANN401 (typer hides its type)
+    def walk(command: Any, path: str) -> Iterator[tuple[str, str, str, str]]:  # noqa: ANN401 (typer's)
         for one in command.params:
             if one.param_type_name == "option" and one.name != "help":
                 yield path, one.opts[0], one.metavar or "", one.help

@@ -168,7 +168,7 @@ def driver(**changes: int) -> Any:  # noqa: ANN401 - stands for a module
                 raise RuntimeError("Failed to dlopen libcuda.so.1")
             return lambda *_: (Status(changes.get(name, 0)), 7)
 
-        def cuMemcpyDtoH(self, back: bytearray, _memory: int, size: int) -> tuple[Status]:  # noqa: N802 - the driver's name
+        def cuMemcpyDtoH(self, back: bytearray, _memory: int, size: int) -> tuple[Status]:  # noqa: N802
             """Give the pattern, or zeros."""
             pattern = 0 if "zeros" in changes else nvml.PATTERN
             back[:] = pattern.to_bytes(4, "little") * (size // 4)

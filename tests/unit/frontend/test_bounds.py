@@ -72,11 +72,17 @@ OUTSIDE = {
     "u[0] = u[N + 1]": "u[9] is outside of u's shape (8)",
     "u[-9] = 1": "u[-1] is outside of u's shape (8)",
     "if A[0, 0] > 0:\n    T.fill(u[6:12], 7)": "u[6:12] is outside of u's shape (8)",
-    "for k in T.serial(4):\n    T.fill(u[k * 4:k * 4 + 4], 7)": "u[12:16] is outside of u's shape (8), where k = 3",
+    "for k in T.serial(4):\n    T.fill(u[k * 4:k * 4 + 4], 7)": (
+        "u[12:16] is outside of u's shape (8), where k = 3"
+    ),
     "if bx == 1:\n    T.fill(u[bx * 8:bx * 8 + 8], 7)": "u[8:16] is outside of u's shape (8), where bx = 1",
-    "for k in T.serial(n // 4):\n    T.fill(u[k * 5:k * 5 + 4], 7)": "u[5:9] is outside of u's shape (8), where k = 1",
+    "for k in T.serial(n // 4):\n    T.fill(u[k * 5:k * 5 + 4], 7)": (
+        "u[5:9] is outside of u's shape (8), where k = 1"
+    ),
     # no Program has this operation, and the region is refused all the same
-    'u[0] = T.call_extern("float16", "of_ours", 1)\nT.fill(u[6:12], 7)': "u[6:12] is outside of u's shape (8)",
+    'u[0] = T.call_extern("float16", "of_ours", 1)\nT.fill(u[6:12], 7)': (
+        "u[6:12] is outside of u's shape (8)"
+    ),
 }
 UNGUARDED = {
     "for i in T.Parallel(8):\n    u[i] = t[i + 1, 0]": "t[8, 0] is outside of t's shape (8, 8), where i = 7",
@@ -152,7 +158,9 @@ WRAPPED = {
     "if bx == 0:\n    T.copy(t, O[bx * 8 - 1, 0])": (
         "to write nothing there, put it under `if bx * 8 - 1 >= 0`; if"
     ),
-    "for i in T.Parallel(4):\n    u[i] = t[i - 8, 0]": "t is accessed at i - 8, which is certainly negative here: ",
+    "for i in T.Parallel(4):\n    u[i] = t[i - 8, 0]": (
+        "t is accessed at i - 8, which is certainly negative here: "
+    ),
     "for i in T.Parallel(4):\n    u[i - 8] = 0": "to write nothing there, put it under `if i - 8 >= 0`; if",
     "T.gemm(square[-32:0, 0:32], square, total)": (
         "square is accessed at -32, which is certainly negative here: TileLang counts it from "
@@ -162,7 +170,8 @@ WRAPPED = {
         "u is accessed at -4, which is certainly negative here: TileLang counts it from the end, "
         "as 4; if"
     ),
-    # a guard that excludes it, an index that may not be negative, and Python's own way to name the last element
+    # a guard that excludes it, an index that may not be negative,
+    # and Python's own way to name the last element
     "if bx > 0:\n    T.copy(A[bx * 8 - 1, 0], t)": "",
     "for i in T.Parallel(4):\n    u[i] = A[i - 2, 0]": "",
     "u[0] = u[-1]": "",

@@ -26,7 +26,11 @@ def scale(size: object, *, with_factor: bool = False) -> Make:
         if with_factor:
 
             @T.prim_func
-            def scaled(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), f: T.float32):  # type: ignore[valid-type]  # noqa: ANN202, N803
+            def scaled(  # noqa: ANN202
+                A: T.Tensor((n,), "float32"),  # type: ignore[valid-type]  # noqa: N803
+                B: T.Tensor((n,), "float32"),  # type: ignore[valid-type]  # noqa: N803
+                f: T.float32,  # type: ignore[valid-type]
+            ):
                 with T.Kernel(T.ceildiv(n, block), threads=threads) as bx:
                     for i in T.Parallel(block):
                         B[bx * block + i] = A[bx * block + i] * f
@@ -34,7 +38,10 @@ def scale(size: object, *, with_factor: bool = False) -> Make:
             return scaled
 
         @T.prim_func
-        def doubled(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):  # type: ignore[valid-type]  # noqa: ANN202, N803
+        def doubled(  # noqa: ANN202
+            A: T.Tensor((n,), "float32"),  # type: ignore[valid-type]  # noqa: N803
+            B: T.Tensor((n,), "float32"),  # type: ignore[valid-type]  # noqa: N803
+        ):
             with T.Kernel(T.ceildiv(n, block), threads=threads) as bx:
                 for i in T.Parallel(block):
                     B[bx * block + i] = A[bx * block + i] * 2

@@ -238,7 +238,9 @@ def test_sizes_that_only_the_source_names_are_parameters() -> None:
         p, q = T.dynamic("p, q")
 
         @T.prim_func
-        def main(A: T.Tensor((m, N), "float32"), s: T.float32, B: T.Tensor((p, q))) -> None:  # type: ignore[valid-type]
+        def main(  # type: ignore[valid-type]
+            A: T.Tensor((m, N), "float32"), s: T.float32, B: T.Tensor((p, q))
+        ) -> None:
             pass
 
         return main

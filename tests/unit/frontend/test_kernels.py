@@ -97,7 +97,9 @@ def make_kernel() -> Callable[..., Any]:
     os.environ.setdefault("TILELANG_DEFAULT_TARGET", '{"kind":"cuda","arch":"sm_90a"}')
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return importlib.import_module("tileyard.frontend.tilelang").make_kernel  # type: ignore[no-any-return]
+        return importlib.import_module(  # type: ignore[no-any-return]
+            "tileyard.frontend.tilelang"
+        ).make_kernel
 
 
 def _reverse(

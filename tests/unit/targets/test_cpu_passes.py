@@ -37,7 +37,8 @@ def softmax(X: {dtype}[rows, 203], Y: out.{dtype}[rows, 203], M: out.float32[row
 """
 
 READERS = """
-def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.float32[6, 96], S: out.float32[6, 3]):
+def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.float32[6, 96], \
+S: out.float32[6, 3]):
     bx: grid[6]
     x: shared.float16[96]
     y: fragment.float32[96]
@@ -70,7 +71,8 @@ def readers(X: float16[6, 96], B: int8[6, 96], Y: out.float16[6, 96], Z: inout.f
 """
 
 TURNS = """
-def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160], Z: out.float32[4, 40], S: out.float32[4]):
+def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160], Z: out.float32[4, 40], \
+S: out.float32[4]):
     bx: grid[4]
     x: shared.bfloat16[40]
     y: fragment.float32[40]
@@ -97,7 +99,9 @@ def turns(X: bfloat16[4, 160], I: inout.bfloat16[4, 80], Y: out.float32[4, 160],
 """
 
 CODES = """
-def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], P: bfloat16[4, 150], W: inout.bfloat16[4, 200], Y: out.float16[4, 200], Z: out.bfloat16[4, 200], T: out.float32[4, 200], R: out.bfloat16[4, 150], M: out.float32[4]):
+def codes(X: uint8[4, 100], B: int8[4, 200], S: float32[4], L: float32[16], P: bfloat16[4, 150], \
+W: inout.bfloat16[4, 200], Y: out.float16[4, 200], Z: out.bfloat16[4, 200], T: out.float32[4, 200], \
+R: out.bfloat16[4, 150], M: out.float32[4]):
     bx: grid[4]
     r: fragment.bfloat16[150]
     total: fragment.float32[1]

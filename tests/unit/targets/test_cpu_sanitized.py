@@ -15,8 +15,8 @@ from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.builds import make_source, store_artifact
 
-# Each is the body of one branch of a kernel with tiles of its own: the buffer that is read too early, its last write (none is
-# its allocation), and the statement that reads it, both as they begin in the text.
+# Each is the body of one branch of a kernel with tiles of its own: the buffer that is read too early, its
+# last write (none is its allocation), and the statement that reads it, both as they begin in the text.
 TOO_EARLY = {
     "a product adds to it": ("c", "", "gemm(m", "copy(Q, m)\ngemm(m, m, c)"),
     "a product multiplies it": ("m", "", "gemm(m", "fill(c, 0.0)\ngemm(m, m, c)"),

@@ -39,7 +39,8 @@ for claim in (x * x >= x, x * x != 7, x * y <= 8 * y, x * x != 9):
     prover.bind(y, tvm.ir.Range(0, 100))
     before = refuter.tileyard_refuter_asked(), refuter.tileyard_refuter_refuted()
     proved = bool(prover.can_prove(claim))
-    verdicts.append([proved, refuter.tileyard_refuter_asked() - before[0], refuter.tileyard_refuter_refuted() - before[1]])
+    verdicts.append([proved, refuter.tileyard_refuter_asked() - before[0], \
+refuter.tileyard_refuter_refuted() - before[1]])
 print(json.dumps({"sources": sources, "counts": counts, "verdicts": verdicts}))
 """
 

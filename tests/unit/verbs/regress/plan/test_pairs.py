@@ -331,7 +331,11 @@ def test_equal_binaries_are_not_run() -> None:
     source = make_source(kernels, kernels)
     machine = Machine(noisy({"same": 1.0, "slow": 2.0}), {"same": ("b", "b")})
     machine.run(source)
-    assert {case.work.kernel for batch in machine.timed for case in batch.cases} == {"slow"}  # type: ignore[union-attr]
+    assert {
+        case.work.kernel  # type: ignore[union-attr]
+        for batch in machine.timed
+        for case in batch.cases
+    } == {"slow"}
     assert rows_of(source)["same"] == TimedRow(case="same", verdict="unchanged")
 
 

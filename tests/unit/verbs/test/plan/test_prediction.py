@@ -20,7 +20,7 @@ def make_expected(*seconds: float, case_s: float = 0.0) -> tuple[Expected, ...]:
 
 def take(expected: tuple[Expected, ...], number: int, count: int, **fields: float) -> Narrowed:
     """One of so many shards; ``fields`` are further bounds."""
-    bounds = Bounds(shard=Shard(number=number, count=count), **fields)  # type: ignore[arg-type]  # fields by name
+    bounds = Bounds(shard=Shard(number=number, count=count), **fields)  # type: ignore[arg-type]
     return narrow(expected, [one.testcase for one in expected], bounds)
 
 

@@ -446,18 +446,21 @@ def test_a_variable_for_some_steps_leaves_the_others_the_wider_one(
     """Also one that is passed on; hot runs are runs, hot checks are checks, and lists get it where they are named."""
     text = """
 name = "levels"
-env = { A = "1", B = { value = "b", steps = ["run"] }, C = { steps = ["golden"] }, N = { value = "2", steps = ["list"] } }
+env = { A = "1", B = { value = "b", steps = ["run"] }, C = { steps = ["golden"] }, N = { value = "2", \
+steps = ["list"] } }
 golden = ["true"]
 [check]
 argv = ["true"]
-hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", verdicts = { a = "passed" } }
+hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", \
+verdicts = { a = "passed" } }
 [[testcase]]
 name = "sum"
 env = { A = { value = "2", steps = ["check", "run"] } }
 list = ["sh", "-c", "echo '{{\\"name\\": \\"'$N$B'\\"}}'"]
 [testcase.run]
 argv = ["true"]
-hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", verdicts = { a = "passed" } }
+hot = { argv = ["true", "{cases}"], began = "(?P<case>.)", ended = "(?P<case>.)(?P<verdict>.)", \
+verdicts = { a = "passed" } }
 """
     (case,) = read_suite(write(tmp_path, text), settings).cases
     work = work_of(case)
@@ -487,7 +490,8 @@ case = [{ name = "free" }, { name = "held", limits = { memory_bytes = 1000 } }]
 name = "kernel"
 file = "k.py"
 kernel = "k"
-case = [{ name = "usual", arguments = { n = 1 } }, { name = "held", arguments = { n = 1 }, limits = { memory_bytes = 1000 } }]
+case = [{ name = "usual", arguments = { n = 1 } }, { name = "held", arguments = { n = 1 }, \
+limits = { memory_bytes = 1000 } }]
 """
     cases = read_draft(write(tmp_path, text), settings).cases
     expected = {"program/free": 0, "program/held": 1000}

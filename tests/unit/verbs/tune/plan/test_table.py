@@ -65,7 +65,7 @@ class Run:
         """How the cases of a batch end."""
         self.batches.append(batch)
         for case in batch.cases:
-            m, tile = int(case.work.arguments["M"]), int(case.config["tile"])  # type: ignore[union-attr]  # a kernel's
+            m, tile = int(case.work.arguments["M"]), int(case.config["tile"])  # type: ignore[union-attr]
             took_ns = self.latencies_ns[m][tile]
             if batch.order == "interleaved":
                 took_ns = self.met.get((m, tile), took_ns)
