@@ -2,11 +2,12 @@
 
     python benchmarks/agreement.py [--runs 30] [--bundle FILE] [--seconds S]
 
-The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has built, for a GPU say. ``tileyard tune --fresh``
-runs again and again in processes of its own, with the same builds; in every second run another process computes on one core. Before each
-run all configs meet in one more process: which of two close ones is faster changes within seconds, so ratings are spread over the
-whole time. A config's rating is its median ratio to the best one's time over all these meetings. The regret of a run is the rating of its
-winner. No pair of runs begins after ``--seconds``.
+The configs are those of the GEMM example, or of a bundle that ``tileyard compile --all-configs -o`` has
+built, for a GPU say. ``tileyard tune --fresh`` runs again and again in processes of its own, with the same
+builds; in every second run another process computes on one core. Before each run all configs meet in one more
+process: which of two close ones is faster changes within seconds, so ratings are spread over the whole time.
+A config's rating is its median ratio to the best one's time over all these meetings. The regret of a run is
+the rating of its winner. No pair of runs begins after ``--seconds``.
 """
 
 import argparse
@@ -39,7 +40,7 @@ HOG = [sys.executable, "-c", "while True: pass"]
 def rate_all(
     home: str, bundle: str, overrides: dict[str, tuple[Value, ...]] = OVERRIDES
 ) -> dict[str, float]:
-    """Each config's time over the best one's: in a meeting of all, or in the screening for what was clearly slower there."""
+    """Each config's time over the best one's: in a meeting of all, or if clearly slower in the screening."""
     request = TuneRequest(finalists=1000, meetings=1)
     start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
     if bundle:

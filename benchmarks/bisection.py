@@ -1,10 +1,11 @@
-"""How surely ``tileyard bisect`` finds a commit, beside ``git bisect run``: ``python benchmarks/bisection.py --help``.
+"""How surely ``tileyard bisect`` finds a commit, beside ``git bisect run``; ``--help`` says how to run it.
 
-A made history of 64 commits has a merge, three commits that cannot be built and one that makes a kernel 4 % slower; each
-changes the kernel's binary. First whole runs with real measurement; then runs with noise that was recorded here, in one
-comparison of builds that differ in a constant alone: a test draws from the processes of one pair of these, so what the place of
-its code is worth stays with a binary. A process runs its kernels for 0.2 s and takes about a second in all, so the usual 8 pairs of
-2.5 s are about 100 processes. ``--spread`` makes normal noise up instead.
+A made history of 64 commits has a merge, three commits that cannot be built and one that makes a kernel 4 %
+slower; each changes the kernel's binary. First whole runs with real measurement; then runs with noise that
+was recorded here, in one comparison of builds that differ in a constant alone: a test draws from the
+processes of one pair of these, so what the place of its code is worth stays with a binary. A process runs its
+kernels for 0.2 s and takes about a second in all, so the usual 8 pairs of 2.5 s are about 100 processes.
+``--spread`` makes normal noise up instead.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def make_history(seed: int) -> History:
 
 
 def commit_all(history: History, folder: Path, kernel: str, names: Sequence[str]) -> list[str]:
-    """The history of a file with a kernel by each of these names, as a repository; the hash of each commit."""
+    """The history of a file with a kernel by each of these names, as a repository; the commits' hashes."""
 
     def git(*words: str) -> str:
         name = ("-c", "user.name=bench", "-c", "user.email=bench@example.org")
@@ -147,7 +148,7 @@ def run_in(folder: Path, home: str, argv: Sequence[str]) -> "subprocess.Complete
 
 
 def record_noise(kernel: str, pairs: int, each: str) -> list[list[float]]:
-    """ln(head / base) of each process that timed two builds of a kernel, which differ in a constant; a list for each pair."""
+    """ln(head / base) per process that timed two builds of a kernel with unlike constants, by pair."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "project"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""A matrix product for TileLang's target ``c``, tuned with TileLang's AutoTuner: what ``tilelangs_tuner.py`` compares."""
+"""A product for TileLang's target ``c``, tuned with its AutoTuner: what ``tilelangs_tuner.py`` compares."""
 
 import itertools
 import json

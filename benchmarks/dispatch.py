@@ -1,9 +1,10 @@
-"""What a tuned kernel adds to each call of the compiled one: it finds it by the shapes and dtypes of its tensors.
+"""What a tuned kernel adds to each call of the compiled one: a look-up by its tensors' shapes and dtypes.
 
     python benchmarks/dispatch.py [--rounds 300]
 
-A kernel of four small tensors, compiled with its default config, is called in turn by itself and through ``tileyard.tuned``; the median of the
-differences of rounds of a hundred calls each, with NumPy's arrays and with torch's.
+A kernel of four small tensors, compiled with its default config, is called in turn by itself and through
+``tileyard.tuned``; the median of the differences of rounds of a hundred calls each, with NumPy's arrays and
+with torch's.
 """
 
 import argparse

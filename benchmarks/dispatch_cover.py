@@ -2,11 +2,14 @@
 
     python benchmarks/dispatch_cover.py [TABLE] [--orders 100]
 
-TABLE has a line for each config that is fast enough for a shape; columns named in CONFIG are the config's, MEASURED are left out, all others are the
-shape's. By default it is tests/data/moe_dse_A100_99.csv.gz: the configs of a MoE kernel within 1 % of the best, for 288 shapes of an A100. Source:
-github.com/zksainx/pipeweave, commit 55e0317, pipetuning_test/moe_dse/moe_dse_A100_99.csv without its measured columns, Apache-2.0.
+TABLE has a line for each config that is fast enough for a shape; columns named in CONFIG are the config's,
+MEASURED are left out, all others are the shape's. By default it is tests/data/moe_dse_A100_99.csv.gz: the
+configs of a MoE kernel within 1 % of the best, for 288 shapes of an A100. Source:
+github.com/zksainx/pipeweave, commit 55e0317, pipetuning_test/moe_dse/moe_dse_A100_99.csv without its measured
+columns, Apache-2.0.
 
-The greedy choice is the best of several: where configs add equally many shapes, by name, and in ``--orders`` random orders.
+The greedy choice is the best of several: where configs add equally many shapes, by name, and in ``--orders``
+random orders.
 """
 
 import argparse
@@ -40,7 +43,7 @@ def read_table(path: Path) -> tuple[dict[str, frozenset[int]], int]:
 
 
 def count_greedily(served: dict[str, frozenset[int]], count: int, orders: int) -> list[int]:
-    """The most shapes that a greedy choice serves with 1, 2, ... configs, whichever equal ones it takes first."""
+    """The most shapes that a greedy choice serves with 1, 2, ... configs, whichever equal one is first."""
     names = sorted(served)
     best: list[int] = []
     for number in range(orders + 1):

@@ -1,11 +1,14 @@
-"""What a foreign process on the cores does to ``tune``, while it screens or while it holds finals: what is said, and what is named wrongly.
+"""What a foreign process on the cores does to ``tune``, while it screens or while it holds finals: what is
+said, and what is named wrongly.
 
     python benchmarks/disturbances.py [--runs 10]
 
-Nine configs of the GEMM example are tuned. One process per core computes while the configs are screened, or from the
-first finals to the end. The phases are those of the run's own events. Before each run all configs meet, undisturbed: which of two close
-ones is faster changes within minutes. A config's rating is its median ratio to the best one's time over all these meetings. A run calls a config clearly slower than its winner if it lost the finals untied, or if it was left out of
-them by its screening. That is wrong if its rating is more than 1 % below the winner's.
+Nine configs of the GEMM example are tuned. One process per core computes while the configs are screened, or
+from the first finals to the end. The phases are those of the run's own events. Before each run all configs
+meet, undisturbed: which of two close ones is faster changes within minutes. A config's rating is its median
+ratio to the best one's time over all these meetings. A run calls a config clearly slower than its winner if
+it lost the finals untied, or if it was left out of them by its screening. That is wrong if its rating is more
+than 1 % below the winner's.
 """
 
 import argparse

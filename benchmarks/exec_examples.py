@@ -2,10 +2,11 @@
 
     python benchmarks/exec_examples.py FOLDER [--only TEXT] [--limit-s 600] [--memory-gib 16] [--jobs 1]
 
-One line a script: what became of it, its seconds, its name, and the reason. A script *passed* where it ended with status 0
-and launched a kernel; *refused* where a kernel is not covered, which the line names with its place; *modules* where it
-needs some that are not installed; *memory* and *time* where it went past a limit; *nothing* where it launched no kernel.
-The sum of all comes last. Whether it was the script's own torch part that took the memory or the time is not known here.
+One line a script: what became of it, its seconds, its name, and the reason. A script *passed* where it ended
+with status 0 and launched a kernel; *refused* where a kernel is not covered, which the line names with its
+place; *modules* where it needs some that are not installed; *memory* and *time* where it went past a limit;
+*nothing* where it launched no kernel. The sum of all comes last. Whether it was the script's own torch part
+that took the memory or the time is not known here.
 """
 
 import argparse

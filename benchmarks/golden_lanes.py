@@ -1,9 +1,10 @@
-"""What lanes for golden results give: ``tileyard test`` of a file of kernels with as many as there are cores, beside one.
+"""What lanes for golden results give: ``tileyard test`` of kernels with one per core, beside a single one.
 
     python benchmarks/golden_lanes.py [--seconds 1.0] [--tests 8] [--pairs 5]
 
-References that compute for as long as is asked, in a home of their own each time. Pairs take turns in which is first; below 1
-lanes have saved time. Quick references (``--seconds 0.002``) should give 1: no further process is started for them.
+References that compute for as long as is asked, in a home of their own each time. Pairs take turns in which
+is first; below 1 lanes have saved time. Quick references (``--seconds 0.002``) should give 1: no further
+process is started for them.
 """
 
 import argparse

@@ -238,7 +238,7 @@ def outputs_bytes(home: str) -> int:
 
 
 class Lease(NamedTuple):
-    """When a device was held, in seconds since the epoch; ``turned`` is when its runner began its first case."""
+    """When a device was held, in seconds since the epoch, and ``turned`` to its runner's first case."""
 
     since: float
     turned: float

@@ -114,7 +114,7 @@ def gemm(size, dtype, accumulator, block=256):
 
 
 def attention(heads, length, dim, dtype, causal):
-    """Flash attention forward, batch 1; blocks that are wide pass over less, small ones waste less at the diagonal."""
+    """Flash attention forward, batch 1; wide blocks pass over less, small ones waste less at the diagonal."""
     rows, columns = 64, 64 if causal else 256
     shape, scale, high = (1, heads, length, dim), LOG2_E / dim**0.5, "float32"
 

@@ -1,8 +1,9 @@
 """What leases promise under contention, and what they cost.
 
-``python benchmarks/leases.py contend [LEASES]``: 64 processes, 48 of one job and 16 of another, contend for 4 devices while
-some of them are killed with SIGKILL at random. Every holder writes to its device's own file and checks that
-nobody else does; afterwards the log of all grants is checked for order, for the jobs' turns, and for what was lost.
+``python benchmarks/leases.py contend [LEASES]``: 64 processes, 48 of one job and 16 of another, contend for 4
+devices while some of them are killed with SIGKILL at random. Every holder writes to its device's own file and
+checks that nobody else does; afterwards the log of all grants is checked for order, for the jobs' turns, and
+for what was lost.
 
 ``python benchmarks/leases.py cost``: an uncontended lease inside a running process, and ``tileyard
 lease -- true`` beside ``flock FILE true``, in turn.
@@ -275,7 +276,7 @@ def count_number_faults(grants: Iterable[Grant]) -> int:
 
 
 def count_order_faults(grants: Iterable[Grant]) -> int:
-    """Leases that were given to somebody while one of the same job who had asked earlier, as urgently, still waited."""
+    """Leases given while an earlier request of the same job, as urgent, still waited."""
     last: dict[tuple[str, int], int] = defaultdict(int)
     faults = 0
     for grant in grants:
@@ -296,7 +297,8 @@ def find_unlogged(lines: Sequence[list[str]]) -> dict[int, str]:
 def count_turn_faults(grants: Sequence[Grant], unlogged: dict[int, str]) -> int:
     """Leases of a job while one of another job, as urgent, had not had a turn for longer and still waited.
 
-    After an unlogged lease of one of the two, it is not known whether that counted as a turn, until the job has the next one.
+    After an unlogged lease of one of the two, it is not known whether that counted as a turn, until the job
+    has the next one.
     """
     turns: dict[str, int] = {}
     unsure: set[str] = set()

@@ -1,6 +1,7 @@
 """Time of the pass pipeline beside that of TileLang's own planning, on the same elaborated kernels.
 
-``python benchmarks/passes.py`` prints medians; both begin with what the frontend has, and end with a plan of the whole kernel.
+``python benchmarks/passes.py`` prints medians; both begin with what the frontend has, and end with a plan of
+the whole kernel.
 """
 
 import importlib

@@ -1,10 +1,11 @@
-"""What our pipeline and TileLang's own make of the same kernels: static figures of the binaries, and time to build.
+"""What our pipeline and TileLang's make of the same kernels: figures of binaries, and time to build.
 
     python benchmarks/pipelines.py [--arch sm_80,sm_90a] [--kernels NAME,...] [--configs]
 
-No GPU is needed. Nine kernels of ``pipeline_kernels.py`` are built with both pipelines; each cell has TileLang's figure and
-ours. Barriers and waits are those in the generated CUDA: barriers of threads, and waits for groups, phases and products.
-With ``--configs`` the 24 configs of ``cuda_gemm.py`` are built with both as well, by ``tileyard compile`` with nothing kept.
+No GPU is needed. Nine kernels of ``pipeline_kernels.py`` are built with both pipelines; each cell has
+TileLang's figure and ours. Barriers and waits are those in the generated CUDA: barriers of threads, and waits
+for groups, phases and products. With ``--configs`` the 24 configs of ``cuda_gemm.py`` are built with both as
+well, by ``tileyard compile`` with nothing kept.
 """
 
 import argparse

@@ -1,14 +1,15 @@
 """A tree of tests whose card is behind a queue: for how much of the time does a task hold it.
 
-``python benchmarks/pytest_queue.py [--tests 200]``. Each test compiles for ``--compile`` seconds, computes its reference for
-``--golden`` seconds, runs on the card for ``--run`` seconds and compares; whatever starts to use the card imports what it
-takes, ``--start`` seconds once in each process. All that is CPU time of this host. The queue is the one of the tests, with
-one device. Beside it: one job that holds the card while pytest runs as ever, and one task for each test.
+``python benchmarks/pytest_queue.py [--tests 200]``. Each test compiles for ``--compile`` seconds, computes
+its reference for ``--golden`` seconds, runs on the card for ``--run`` seconds and compares; whatever starts
+to use the card imports what it takes, ``--start`` seconds once in each process. All that is CPU time of this
+host. The queue is the one of the tests, with one device. Beside it: one job that holds the card while pytest
+runs as ever, and one task for each test.
 
-``--manners``: the queue truncates environments, loses tasks and answers, rejects tasks, ends one at its limit, lets its client die, refuses a
-submission from within a task, and has somebody else's task first; one test hangs until its own limit. ``--faults``: more tests hang, and
-some crash and compute wrongly, too.
-How each test ended is compared with what is documented.
+``--manners``: the queue truncates environments, loses tasks and answers, rejects tasks, ends one at its
+limit, lets its client die, refuses a submission from within a task, and has somebody else's task first; one
+test hangs until its own limit. ``--faults``: more tests hang, and some crash and compute wrongly, too. How
+each test ended is compared with what is documented.
 """
 
 import argparse
@@ -113,7 +114,7 @@ sys.exit(max(subprocess.run(command).returncode for command in {commands}))
 OUTCOMES = {"crash": "crashed", "hang": "timeout", "miscompute": "mismatch", "nest": "passed"}
 """How a test ends by its own manner: a submission from within a task is refused, and the test sees that."""
 OF_MANNERS = (1, 3, 7)
-"""The tests that meet limits and nested submissions, by their places among those with a manner of their own."""
+"""The tests that meet limits and nested submissions, by places among those with own manners."""
 OF_TASKS = {2: "truncate", 3: "reject", 4: "limit", 5: "lose", 6: "half", 7: "client-dies"}
 """What goes wrong with which task of a queue. Task 1 is somebody else's."""
 HANG_S, OTHERS_S = 1, 5
@@ -174,7 +175,7 @@ def measure(folder: Path, command: list[str]) -> tuple[float, float, int, str]:
 
 
 def hold_s(task: Path) -> float:
-    """How long it held the card: the queue writes the pid as it starts a task, and the code as the task ends. One that it rejects has no pid."""
+    """How long it held the card, from the pid at a task's start (none if rejected) to the code at its end."""
     ran = (task / "pid").exists()
     return (task / "code").stat().st_mtime - (task / "pid").stat().st_mtime if ran else 0.0
 

@@ -2,9 +2,9 @@
 
     python benchmarks/recorded_chain.py tilelang|tileyard OPTIONS_AS_JSON
 
-The kernel is the matrix product below, or that of a ``file``, in which the import of the tuner is changed for ours and nothing else.
-For TileLang's the runs are replaced here: its tuner, its builds, its threads and queues are as they are, its profiler waits. Where there is
-a GPU, runs are ``real``.
+The kernel is the matrix product below, or that of a ``file``, in which the import of the tuner is changed for
+ours and nothing else. For TileLang's the runs are replaced here: its tuner, its builds, its threads and
+queues are as they are, its profiler waits. Where there is a GPU, runs are ``real``.
 """
 
 import itertools
@@ -114,7 +114,7 @@ def replace_runs(devices: int) -> None:
 
 
 def read_trials() -> dict[str, Any]:
-    """How long builds and runs took in all, of the only study in this home, how many configs it timed, and each one's time."""
+    """Seconds of builds and runs of the only study in this home, configs timed, and each one's time."""
     command = [sys.executable, "-m", "tileyard", "trials", "--json", "--rows", "1000"]
     printed = subprocess.run(command, capture_output=True, check=True).stdout
     trials = json.loads(printed)

@@ -1,14 +1,16 @@
-"""TileLang's AutoTuner and ours on the same cardless builds for sm_90a, with recorded latencies in place of runs.
+"""TileLang's AutoTuner and ours on the same cardless builds for sm_90a, with recorded latencies for runs.
 
     python benchmarks/recorded_tuners.py [--configs 12] [--launches 4000] [--only NAME]
     python benchmarks/recorded_tuners.py --files [--gpu]
 
-A study is a process with caches of its own; the two take turns. Builds are real, and a device is a thread or process that waits for as
-long as the launches that it is asked for took on a GPU. The ideal is what cannot be undercut: all building shared by all cores, or all
-running shared by all devices, whichever is longer; both are the sums that the study itself found.
+A study is a process with caches of its own; the two take turns. Builds are real, and a device is a thread or
+process that waits for as long as the launches that it is asked for took on a GPU. The ideal is what cannot be
+undercut: all building shared by all cores, or all running shared by all devices, whichever is longer; both
+are the sums that the study itself found.
 
-``--files`` has each file of ``upstream/`` tuned by both, and compares how many configs were timed and which one won. With ``--gpu`` the runs
-are real, on the GPU of this host, and what TileLang chose is rated by the times that ours found.
+``--files`` has each file of ``upstream/`` tuned by both, and compares how many configs were timed and which
+one won. With ``--gpu`` the runs are real, on the GPU of this host, and what TileLang chose is rated by the
+times that ours found.
 """
 
 import argparse

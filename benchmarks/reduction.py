@@ -1,7 +1,8 @@
-"""Reduces planted failures of kernels with more than 60 statements: what is left of each, and how long it took.
+"""Reduces planted failures of kernels with over 60 statements: what is left of each, and how long it took.
 
-``python benchmarks/reduction.py [NAME ...]`` prints a row for each. There is no other tool for TileLang that a user would pick instead:
-the time beside is that of one run of what is asked of each candidate, so the ratio is about how many a user would try by hand.
+``python benchmarks/reduction.py [NAME ...]`` prints a row for each. There is no other tool for TileLang that
+a user would pick instead: the time beside is that of one run of what is asked of each candidate, so the ratio
+is about how many a user would try by hand.
 """
 
 import importlib

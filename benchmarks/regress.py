@@ -1,8 +1,9 @@
-"""How often ``tileyard regress`` is wrong, and how often it finds a planted slow-down: ``python benchmarks/regress.py --help``.
+"""How often ``tileyard regress`` errs, and how often it finds a planted slow-down; see ``--help``.
 
-A made project has ten kernels that repeat their work so many times; head repeats it a few percent more often, or only
-adds another number (then nothing may be found). Beside that stands what one number for each side says, if the base of a run is
-compared with the head of the next one: all old times before all new ones, as bots measure.
+A made project has ten kernels that repeat their work so many times; head repeats it a few percent more often,
+or only adds another number (then nothing may be found). Beside that stands what one number for each side
+says, if the base of a run is compared with the head of the next one: all old times before all new ones, as
+bots measure.
 """
 
 import argparse

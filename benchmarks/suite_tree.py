@@ -1,11 +1,13 @@
 """A public tree of system tests under ``tileyard test``, beside the tree's own runner.
 
-    python benchmarks/suite_tree.py PTOAS [--jobs 2] [--pairs 3] [--every 1] [--take 0.2,0.3] [--python PYTHON]
+    python benchmarks/suite_tree.py PTOAS [--jobs 2] [--pairs 3] [--every 1] [--take 0.2,0.3]
+        [--python PYTHON]
 
-PTOAS is a checkout of github.com/tonibohnlein/PTOAS. Its system tests need a compiler and a simulator that cannot be had, so
-stand-ins take their places: a compilation takes the first number of ``--take`` in seconds, a case on the simulator the second, and
-each case writes the expected output. Both sides run in turns, each pair in new copies of ``test/tilelang_st`` with nothing built and
-nothing known, and then once more. ``--every 4`` leaves every fourth folder of testcases. PYTHON has NumPy, ml_dtypes and en_dtypes.
+PTOAS is a checkout of github.com/tonibohnlein/PTOAS. Its system tests need a compiler and a simulator that
+cannot be had, so stand-ins take their places: a compilation takes the first number of ``--take`` in seconds,
+a case on the simulator the second, and each case writes the expected output. Both sides run in turns, each
+pair in new copies of ``test/tilelang_st`` with nothing built and nothing known, and then once more. ``--every
+4`` leaves every fourth folder of testcases. PYTHON has NumPy, ml_dtypes and en_dtypes.
 """
 
 import argparse

@@ -2,11 +2,13 @@
 
     python benchmarks/tilelangs_tuner.py [--rounds 3] [--size 128] [--many]
 
-``chain_gemm.py`` tunes a matrix product in 16 configs, with ``--many`` in 216; for ours its import is changed, and nothing else. Each study is a process with caches of
-its own, so that nothing is known before, and the two take turns. TileLang compiles in threads and calls kernels in that process, unchecked, since its
-check asks for CUDA; ours builds them side by side, runs each in a process of its own, checks it, and ends in finals. Imports are not
-in the times. The ideal of ours is the longer one of all building shared by all cores and all running on the one device, or, since that device owns all
-cores, the sum of both. Building and running are sums over the trials of the study; building includes TileLang's elaboration, timed by its thread.
+``chain_gemm.py`` tunes a matrix product in 16 configs, with ``--many`` in 216; for ours its import is
+changed, and nothing else. Each study is a process with caches of its own, so that nothing is known before,
+and the two take turns. TileLang compiles in threads and calls kernels in that process, unchecked, since its
+check asks for CUDA; ours builds them side by side, runs each in a process of its own, checks it, and ends in
+finals. Imports are not in the times. The ideal of ours is the longer one of all building shared by all cores
+and all running on the one device, or, since that device owns all cores, the sum of both. Building and running
+are sums over the trials of the study; building includes TileLang's elaboration, timed by its thread.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Pipelines that say their asynchronous copies themselves, and are right: plant a mistake, and `tileyard check` finds it."""
+"""Pipelines that say their asynchronous copies themselves: plant a mistake, `tileyard check` finds it."""
 
 import tilelang
 import tilelang.language as T

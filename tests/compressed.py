@@ -7,7 +7,7 @@ from tileyard.ir.dtypes import name_of, sparse_group
 
 
 def draw_sparse(shape: tuple[int, int], dtype: str, seed: int) -> NDArray[np.generic]:
-    """A matrix of small numbers, of which each group in a row has as many zeros as it has to have, or more."""
+    """A matrix of small numbers, of which each group in a row has as many zeros as it must have, or more."""
     rng = np.random.default_rng(seed)
     dense = rng.integers(-4, 5, shape).astype(dtype)
     group = 2 if dense.itemsize == 4 else 4

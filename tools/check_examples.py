@@ -1,7 +1,8 @@
-"""Checks the synchronization of all kernels below a folder: ``python tools/check_examples.py FOLDER``, as a whole or in part.
+"""Checks the synchronization of kernels below a folder: ``python tools/check_examples.py FOLDER``.
 
-Each kernel of each Python file is checked as ``tileyard check`` does it, with sizes that the check chooses, and has one line:
-silent, findings, refused and why, or too long. Files are imported in processes of their own, which end with the time limit.
+Each kernel of each Python file is checked as ``tileyard check`` does it, with sizes that the check chooses,
+and has one line: silent, findings, refused and why, or too long. Files are imported in processes of their
+own, which end with the time limit.
 """
 
 import argparse
@@ -36,7 +37,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """How the check of a kernel ended, or of a file whose kernels are not known; what it said, and what it left out."""
+    """How the check of a kernel, or of a file without known kernels, ended; its message; what it left out."""
 
     file: str
     kernel: str
@@ -47,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is asked of each file below ``folder``: the ``arguments`` of kernels by FILE::KERNEL, and seconds per kernel.
+    """Asked of each file below ``folder``: ``arguments`` of kernels by FILE::KERNEL, seconds per kernel.
 
     After ``budget_s`` no further sizes of a kernel are begun, and after ``limit_s`` its process ends.
     """

@@ -1,4 +1,4 @@
-"""Writes the Program and the C of every kernel of tests/kernels into a folder: ``python tools/generated_c.py FOLDER``.
+"""Writes Program and C of each kernel of tests/kernels: ``python tools/generated_c.py FOLDER``.
 
 For a change that should change no code: run it before and after, and compare the folders with ``diff -r``.
 """

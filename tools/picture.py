@@ -1,7 +1,7 @@
 """Draws the README's pictures from real results: ``.venv/bin/python tools/picture.py tune`` or ``regress``.
 
-``regress`` compares two revisions of examples/layers.py, the second one with ``EDITS``, in a repository that it makes.
-``--keep FOLDER`` makes it there, for a look at what each edit became.
+``regress`` compares two revisions of examples/layers.py, the second one with ``EDITS``, in a repository that
+it makes. ``--keep FOLDER`` makes it there, for a look at what each edit became.
 """
 
 import argparse
@@ -30,7 +30,7 @@ EDITS: Final = {
     "def transpose(M=ROWS, N=COLUMNS, block=32)": "def transpose(M=ROWS, N=COLUMNS, block=8)",
     "def running_sums(M=ROWS, N=COLUMNS, block=8)": "def running_sums(M=ROWS, N=COLUMNS, block=16)",
 }
-"""What the second revision has in place of what: smaller tiles, larger blocks, and a sigmoid that is called by its name."""
+"""What the second revision has instead: smaller tiles, larger blocks, a sigmoid called by its name."""
 DAY: Final = "2026-11-23T12:00:00Z"
 """The commits have the same names each time."""
 

@@ -1,7 +1,7 @@
 """What MkDocs does not do by itself for the site, as hooks: ``make site``.
 
-The navigation is that of ``docs/README.md``. Files of the repository that pages link become pages. The references of the
-command line and of Python are completed from the code.
+The navigation is that of ``docs/README.md``. Files of the repository that pages link become pages. The
+references of the command line and of Python are completed from the code.
 """
 
 import ast

@@ -1,8 +1,9 @@
 """Runs kernels with one mistake each: ``python -m tools.wrong_kernels [KERNEL ...]``.
 
-All wrong kernels that count (``tests/sync/wrong_kernels.py``), and the right ones, run with ``tileyard test``. Prints why the
-others do not count, how those of each kind end first, and each one that passes at all its shapes. Exit status 1 if there is one, or
-if a right kernel fails. With all kernels it takes about twenty minutes on two cores.
+All wrong kernels that count (``tests/sync/wrong_kernels.py``), and the right ones, run with ``tileyard
+test``. Prints why the others do not count, how those of each kind end first, and each one that passes at all
+its shapes. Exit status 1 if there is one, or if a right kernel fails. With all kernels it takes about twenty
+minutes on two cores.
 """
 
 import json

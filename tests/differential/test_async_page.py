@@ -1,4 +1,4 @@
-"""What the tile IR keeps of asynchrony, synchronization and pipelines: each tried, and written into the documentation."""
+"""What the tile IR keeps of asynchrony, synchronization and pipelines: each is tried and documented."""
 
 import difflib
 import importlib
@@ -223,7 +223,7 @@ def _missing() -> set[str]:
 
 
 def test_every_name_of_this_kind_is_on_the_page() -> None:
-    """As an operation that is tried here, or one that has nothing to do with asynchrony and is tried elsewhere."""
+    """As an operation tried here, or one that has nothing to do with asynchrony and is tried elsewhere."""
     expected: set[str] = set()
     assert _missing() == expected
 

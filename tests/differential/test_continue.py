@@ -1,4 +1,4 @@
-"""What TileLang's passes would rewrite first: ``continue``, threads that return, indices that count from the end."""
+"""What TileLang's passes rewrite first: ``continue``, threads that return, indices from the end."""
 
 import importlib.util
 from collections.abc import Callable

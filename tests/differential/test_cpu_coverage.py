@@ -58,7 +58,7 @@ def tiles() -> Table:
 
 
 def test_every_statement_is_tried() -> None:
-    """But those that know no scalar type, what `passes/settle.py` takes away, and what is refused whatever the type."""
+    """But those without a scalar type, those that `passes/settle.py` removes, and those always refused."""
     programs = [read_rows({"": row}, "int32") for row in tile_rows().values()]
     tried = {type(stmt) for program in programs for stmt in walk(program.body)}
     settled = {kind for kind in get_args(Stmt) if not issubclass(kind, Issue | Synchronization)}

@@ -356,7 +356,7 @@ def test_parameters_of_the_cubin_are_the_arguments(one: Built) -> None:
 def test_every_artifact_is_loaded_and_launched(
     architecture: str, built: dict[tuple[str, str], Built], tmp_path: Path
 ) -> None:
-    """With the driver library stubbed, so that nothing runs: a driver is told what the record says for the shapes."""
+    """With a stubbed driver library, so that nothing runs: it is told what the record says for the shapes."""
     examples = {
         key[0]: one for key, one in built.items() if key in BUILT and key[1] == architecture
     }
@@ -426,7 +426,7 @@ def test_instructions_are_named_as_nvdisasm_names_them(one: Built) -> None:
 def test_what_the_host_decides_is_refused(
     fault: str, expected: str, kernels: Callable[[str], ModuleType]
 ) -> None:
-    """Launches that are not a plain sequence cannot be written as data, and are refused by what is around them."""
+    """Launches that are no plain sequence cannot be written as data, and are refused by what is around."""
     lowering = importlib.import_module("tileyard.targets.cuda.lowering")
     make_kernel = importlib.import_module("tileyard.frontend.tilelang").make_kernel
     made = make_kernel(kernels("gpu_faults").BODIES[fault](256, 64), with_tir=True)

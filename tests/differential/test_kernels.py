@@ -332,7 +332,7 @@ def test_program_of_a_kernel_survives_text(lowered: "Lowered") -> None:
 
 @pytest.mark.slow
 def test_program_of_a_kernel_is_legal_and_has_lines(lowered: "Lowered") -> None:
-    """Every kernel's Program passes the verifier; each of its statements, and each tile that the user allocates, has a source line."""
+    """Every kernel's Program passes the verifier; its statements and the user's tiles have source lines."""
     verify(lowered.program)
     statements = [number for number in lowered.lines if number >= 0]
     expected = len(statements)

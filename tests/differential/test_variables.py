@@ -1,4 +1,4 @@
-"""Variables (``T.alloc_var``) that a kernel may read before it writes them begin with 0, as TileLang declares them."""
+"""Variables (``T.alloc_var``) that may be read before they are written begin with 0, as in TileLang."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -9,7 +9,7 @@ from tests.conftest import CommandLine
 
 
 def make_bare(folder: Path, tools: Sequence[str] = ()) -> CommandLine:
-    """The command line of that host, in a folder that is made; it finds these programs, and importing TileLang raises."""
+    """The command line of that host, in a new folder; it finds these programs, and cannot import TileLang."""
     (folder / "modules").mkdir(parents=True)
     (folder / "modules" / "tilelang.py").write_text("raise ImportError('there is no TileLang')")
     (folder / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""What tests that build for NVIDIA's GPUs share: a kernel that is compiled soon, and its headers; other environments."""
+"""Shared by tests that build for NVIDIA's GPUs: a small kernel, its headers, other environments."""
 
 import subprocess
 import sys

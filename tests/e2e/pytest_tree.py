@@ -115,7 +115,7 @@ def make_tree(folder: Path) -> Tree:
 
 @contextmanager
 def running(tree: Tree, begun: str, *arguments: str) -> Iterator[tuple[int, Future[Ran]]]:
-    """A run that has written a file: the pid of its pytest, from the file ``pytest.pid``, and how it will have ended.
+    """A run that has written a file: its pytest's pid, from ``pytest.pid``, and how it will have ended.
 
     That pytest sleeps: it has read what its test has told it before.
     """
@@ -152,7 +152,7 @@ def is_alive(file: Path) -> bool:
 
 
 def read_state(file: Path) -> str:
-    """The state of the process whose pid a file holds, as ``/proc`` has it; that of a zombie if it is gone."""
+    """The state of the process whose pid a file holds, as ``/proc`` has it; a zombie's if it is gone."""
     try:
         text = Path(f"/proc/{file.read_text()}/stat").read_text()
     except FileNotFoundError:

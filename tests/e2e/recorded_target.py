@@ -1,7 +1,8 @@
-"""The target ``cuda`` with recorded latencies in place of runs: what is built is real, and a launch waits for as long as one took.
+"""The target ``cuda`` with recorded latencies: builds are real, and a launch waits as long as one took.
 
-Which latency a kernel has follows from its CUDA source, so that every tuner that builds the same source finds the same time.
-``TILEYARD_PLUGINS=cuda=tests.e2e.recorded_target:RecordedTarget`` puts it in the place of the target, on devices that ``devices.toml`` declares.
+Which latency a kernel has follows from its CUDA source, so that every tuner that builds the same source finds
+the same time. ``TILEYARD_PLUGINS=cuda=tests.e2e.recorded_target:RecordedTarget`` puts it in the place of the
+target, on devices that ``devices.toml`` declares.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ SYMBOL = re.compile(r"\b\w+_kernel(_[0-9a-f]{12})?\b")
 
 
 def recall_ms(source: str, symbol: str = "") -> float:
-    """The latency of the kernel ``symbol`` of a source, by default of its last one. Its name and what is included do not matter."""
+    """The latency of a source's kernel ``symbol``, by default the last, by its code without its name."""
     parts = source.split('extern "C"')
     body = SYMBOL.sub("kernel", next(part for part in reversed(parts) if symbol in part))
     place = int.from_bytes(hashlib.sha256(body.encode()).digest()[:8], "little")

@@ -180,8 +180,8 @@ def mask(text: str) -> str:
 def test_from_a_notebook(cli: CommandLine) -> None:
     """A cell tunes a kernel that another cell defines: one output of progress, and a study is displayed once.
 
-    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text. TileLang's
-    chain shows its progress, its table, and how long its reference takes.
+    Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text.
+    TileLang's chain shows its progress, its table, and how long its reference takes.
     """
     notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
     for source in (*CELLS, TUNER):
@@ -288,7 +288,7 @@ def nearly(A):
 
 
 def test_options_declare_what_a_plain_kernel_does_not(cli: CommandLine) -> None:
-    """On the command line: reference, inputs, tolerance and work, which a file for TileLang does not declare."""
+    """Reference, inputs, tolerance and work, which a TileLang file does not declare, by command line."""
     (cli.cwd / "plain.py").write_text(PLAIN, encoding="utf-8")
     options = ("tune", "plain.py", "--arg", "N=64", "--config", "block=32", "--reference", "nearly")
     given = ("--inputs", "ones", "--rtol", "0.1", "--flops", "3*N")

@@ -164,7 +164,7 @@ def run(tmp_path: Path, cli: CommandLine) -> Callable[..., str]:
 
 
 def test_a_chain_of_tilelangs_tunes_here(run: Callable[..., str]) -> None:
-    """Wrong configs never win; what makes no sense is one line that names it, and of the class that TileLang raises."""
+    """Wrong configs never win; what makes no sense is one line, of the class that TileLang raises."""
     says = run(CHAIN).splitlines()
     expected = [
         "NothingWonError none of 2 configs of kernel passed: ",
@@ -178,7 +178,7 @@ def test_a_chain_of_tilelangs_tunes_here(run: Callable[..., str]) -> None:
 
 
 def test_decorated_kernels_tune_when_they_are_called(run: Callable[..., str]) -> None:
-    """Lazy and eager ones, with configs made by a function; the same file tunes under exec and by its name."""
+    """Lazy and eager ones, with configs from a function; a file tunes alike under exec and by its name."""
     for before in ((), EXEC):
         assert run(DECORATED, *before).splitlines()[-1].startswith("tuned ")
 
@@ -191,7 +191,7 @@ def test_a_process_that_holds_the_device_races_its_configs(run: Callable[..., st
 
 @pytest.mark.usefixtures("one_core")
 def test_a_gpu_target_is_tuned_on_all_gpus(run: Callable[..., str], cli: CommandLine) -> None:
-    """Without being asked; their times are recorded ones, and which block wins follows from these. All is built before the first run."""
+    """Without being asked; recorded times decide which block wins, and all is built before the first run."""
     cli.env |= {
         "TILEYARD_PLUGINS": "cuda=tests.e2e.recorded_target:RecordedTarget",
         "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",

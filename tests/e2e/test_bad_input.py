@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_imported(cli: CommandLine) -> None:
 
 
 def test_a_kernel_that_cannot_be_lowered(cli: CommandLine) -> None:
-    """The outcome is ``compile_error``; the operation is named with the user's line, and a bundle is not written."""
+    """The outcome is ``compile_error``, with operation and user's line, and no bundle is written."""
     done = cli.run("compile", f"{REFUSED}::shuffled", "-o", "none.tyb", "--json")
     result = json.loads(done.stdout)
     (config,) = result["configs"]
@@ -282,7 +282,7 @@ READING = ("trials", "history", "config", "devices", "cache gc --keep-days 1", "
 
 @pytest.mark.parametrize("home", UNUSABLE, ids=["a file", "below a file", "a loop", "too long"])
 def test_a_home_that_cannot_be_read(cli: CommandLine, home: str) -> None:
-    """Whatever is in its place: one line that is no bug of ours, and no status that a leased command may have."""
+    """Whatever is in its place: one line that is no bug of ours, and no status of a leased command."""
     (cli.cwd / "file").write_text("", encoding="utf-8")
     (cli.cwd / "loop").symlink_to("loop")
     for command in READING:
@@ -322,7 +322,7 @@ def test_closed_streams_are_no_fault(cli: CommandLine) -> None:
 
 
 def test_limits_of_the_shell_on_files(cli: CommandLine) -> None:
-    """Whether they limit the number or the size of files: one line that is no bug of ours, and no advice to move the store away."""
+    """Be it their number or the size of files: one line, no bug of ours, no advice to move the store."""
     line = (
         "for n in 6 7 8; do (ulimit -n $n; exec $0 lease --devices cpu -- true); echo $? >&2; done"
     )

@@ -1,4 +1,4 @@
-"""``tileyard bisect``: a history with real kernels, in which one commit made something slower, and another one wrong."""
+"""``tileyard bisect``: a history with real kernels, in which commits made something slower, or wrong."""
 
 import json
 import subprocess
@@ -111,7 +111,7 @@ def test_what_made_it_wrong_is_found(cli: CommandLine, project: Path) -> None:
 def test_what_made_a_figure_worse_is_found_although_nothing_runs(
     cli: CommandLine, tmp_path: Path
 ) -> None:
-    """Of several commits the one that took it over half; a file that cannot be read is passed over, no kernel is timed."""
+    """Of several the commit that took it over half; unreadable files are skipped, no kernel is timed."""
     added = [1, 10, "1 / 0", 10, 1000, 10000]
     make_history(
         cli,

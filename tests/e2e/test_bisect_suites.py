@@ -1,4 +1,4 @@
-"""``tileyard bisect`` with a suite: programs that one commit made slower, wrong, crash, or impossible to build."""
+"""``tileyard bisect`` with a suite: programs that a commit made slower, wrong, crash or impossible."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ int main(void) {
 """
 ONE = ("suite::sum/a",)
 SAME_WAY = pytest.mark.sweep(0)
-"""By default a mismatch represents all failures; ``tests/unit/verbs/regress/plan/test_sought.py`` has the others."""
+"""By default a mismatch stands for all failures; ``test_sought.py`` of the unit tests has the others."""
 USUAL = {"WORK": "1000000", "FINISH": "", "RESULT": "7"}
 COUNTING = """
 name = "simulated"
@@ -107,7 +107,7 @@ def test_the_commit_that_changed_a_program_is_found(
 
 
 def test_the_commit_that_made_a_number_worse_is_found(cli: CommandLine, tmp_path: Path) -> None:
-    """Of which more is better, in a suite at the top of its repository; a case that vanished does not mislead."""
+    """More of it is better, in a suite at the top of its repository; a vanished case does not mislead."""
     rates = [100, 100, 100, 99, 50]
     numbers = [{"numbers.sh": f"echo rate: {rate}  # {step}\n"} for step, rate in enumerate(rates)]
     numbers[0]["suite.toml"] = COUNTING

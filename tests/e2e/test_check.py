@@ -50,7 +50,7 @@ def cli(place: OwnCommandLine) -> OwnCommandLine:
 
 
 def test_a_correct_pipeline_passes(cli: CommandLine) -> None:
-    """And says how much of it was checked: small sizes, so that the pipeline is empty, short, and long, and what these say of others."""
+    """And how much was checked: small sizes for empty, short and long pipelines, standing for others."""
     done = cli.run("check", "pipelines.py::gemm", *LARGE)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [

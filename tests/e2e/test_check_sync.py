@@ -84,7 +84,7 @@ def stale(N, block=32):
 
 
 def test_undefined_behaviour_does_not_pass(tmp_path: Path) -> None:
-    """Of kernels without asynchronous operations: in ``tune``, ``test`` and ``run``, unless the check is turned off."""
+    """Of kernels without asynchronous operations, in ``tune``, ``test`` and ``run``, unless turned off."""
     cli = CommandLine(tmp_path)
     (tmp_path / "stale.py").write_text(UNDEFINED, encoding="utf-8")
     reason = "uninitialised: stale.py:15: f is read, and nothing has written there"
@@ -137,7 +137,7 @@ tilelang.compile(main)
 
 
 def test_a_script_without_mistakes_keeps_its_status(cli: CommandLine) -> None:
-    """The report states what was checked. If nobody asked, there are notes about mistakes, and one about what was not checked."""
+    """It states what was checked; unasked, notes are about mistakes, and one about what was not checked."""
     (cli.cwd / "wrong.py").write_text(SCRIPT.replace("T.ptx_wait_group(1)", "T.ptx_wait_group(2)"))
     noted = run_script(cli, "wrong.py", "0")
     assert (noted.returncode, noted.stderr.count("note: ")) == (0, 2), noted.stderr

@@ -130,7 +130,7 @@ def test_two_workflows_that_build_the_same_are_found(cli: CommandLine, suite: Pa
 
 
 def test_workflows_are_read_as_they_are(cli: CommandLine) -> None:
-    """Those of the repository where nothing is named, together with jobs of a file; bad ones are refused by line."""
+    """Those of the repository if nothing is named, and jobs of a file; bad ones are refused by line."""
     plant(cli.cwd / "checkout")
     (cli.cwd / "checkout" / ".git").mkdir()
     inside = OwnProcess(cwd=cli.cwd / "checkout", env=cli.env)
@@ -303,7 +303,7 @@ def test_the_jobs_of_a_matrix_run_each_case_once(cli: CommandLine, suite: Path) 
 
 
 def test_changed_files_leave_what_they_touch(cli: CommandLine, suite: Path) -> None:
-    """From a file or from stdin, relative to the top of the checkout; the others are counted. So are commands."""
+    """From a file or stdin, relative to the top of the checkout; the others are counted, as commands are."""
     (cli.cwd / "changed").write_text("suite/kernels/row.pto\nREADME.md\n", encoding="utf-8")
     arguments = matrix_of(suite, 1, "--root", ".")
     (cli.cwd / "jobs.toml").write_text(
@@ -524,7 +524,7 @@ def test_the_nightly_run_covers_all_cases_and_keeps_their_times(
 def test_one_workflow_runs_what_another_one_built(
     tmp_path: Path, change: dict[str, str], building: str, bare: str
 ) -> None:
-    """By the commit, on a machine without a compiler; what is missing is built, and homes and build trees are kept."""
+    """By the commit, with no compiler; what is missing is built, homes and build trees are kept."""
     sha = change["GITHUB_SHA"]
     built = Hosted.of("toolchain.yml", tmp_path, change)
     built.run("build", "builder", building, **{"github.sha": sha})
@@ -554,7 +554,7 @@ def test_one_workflow_runs_what_another_one_built(
 def test_a_runner_without_a_card_borrows_one_through_a_queue(
     tmp_path: Path, change: dict[str, str], bare: str
 ) -> None:
-    """The far side has a Python with nothing installed, and a script that sets it up; its files come by the mount."""
+    """The far side has a bare Python and a script that sets it up; its files come by the mount."""
     hosted = Hosted.of("borrowed.yml", tmp_path, change)
     hosted.run("build", "builder", building_path())  # with the program that pip installs
     (tmp_path / "etc").mkdir()

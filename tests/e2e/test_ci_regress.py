@@ -1,4 +1,4 @@
-"""The example workflow that times a pull request, run as GitHub would run it, against a server with GitHub's addresses."""
+"""The example workflow that times a pull request, run as GitHub would, against a server like GitHub's."""
 
 import json
 import re
@@ -228,7 +228,7 @@ def test_only_who_may_write_starts_one_and_of_a_fork_only_what_was_read(
 
 
 def test_the_job_that_runs_foreign_code_may_only_read() -> None:
-    """No secret, no token and no right to write where the pull request's code runs; no script is made of text."""
+    """No secret, token or right to write where the pull request's code runs; no script is made of text."""
     text = (WORKFLOWS / "regress.yml").read_text(encoding="utf-8")
     workflow = yaml.safe_load(text)
     assert workflow["permissions"] == {}

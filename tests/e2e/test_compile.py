@@ -79,7 +79,7 @@ def test_each_culprit_has_its_own_message(blamed: Blamed) -> None:
 
 
 def test_what_no_gpu_has_room_for_is_known_before_anything_runs(blamed: Blamed) -> None:
-    """No GPU of the architecture would launch it, so NVRTC is not asked; that is known when it is built again."""
+    """No GPU of the architecture would launch it, so NVRTC is not asked, and this is known next time."""
     expected = {
         "shared": "needs 256 KiB of shared memory per block; sm_90a allows 227 KiB",
         "threads": "needs 2048 threads per block; sm_90a allows 1024",

@@ -169,7 +169,7 @@ def test_shapes_that_are_known_are_not_measured_again(tabled: Tabled) -> None:
 
 
 def test_tuned_kernels_run_with_what_was_found_and_one_process_builds(tabled: Tabled) -> None:
-    """A shape that was tuned is loaded; of a new one that many processes ask for at once there is one build."""
+    """A tuned shape is loaded; a new one that many processes ask for at once has one build."""
     built, refused = tabled.said[6:]
     assert built == "built 1 in 8"
     assert refused.startswith("no config of double is known for float32[4, 512] on ")

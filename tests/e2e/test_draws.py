@@ -52,7 +52,7 @@ def kernels(cli: CommandLine) -> CommandLine:
 
 
 def test_what_is_wrong_on_edge_values_does_not_win(kernels: CommandLine) -> None:
-    """It is a mismatch that names the values, where it is wrong and how far; what is right on all of them wins."""
+    """It is a mismatch naming the values, where it is wrong and how far; what is right on all wins."""
     found = kernels.run_json("tune", "kernels.py::edges", "--edge-values", "zeros,nan")
     trials = {trial["config"]["is_exact"]: trial for trial in found["trials"]}
     assert trials[False]["outcome"] == "mismatch"
@@ -63,7 +63,7 @@ def test_what_is_wrong_on_edge_values_does_not_win(kernels: CommandLine) -> None
 
 
 def test_what_is_wrong_on_another_seed_does_not_win(kernels: CommandLine) -> None:
-    """Also when it is known from a run that asked for fewer seeds; what is known of a seed is not run again."""
+    """Also if known from a run with fewer seeds; what is known of a seed is not run again."""
     tune = ("tune", "kernels.py::seeds", "--config", "block=32")
     assert kernels.run(*tune).returncode == 0
     wrong = kernels.run(*tune, "--seeds", "8", "--json")

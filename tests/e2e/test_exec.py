@@ -111,7 +111,7 @@ for _ in range(2):
 
 
 def test_eager_kernels_tuners_and_timers_work(scripts: Scripts) -> None:
-    """Of configs that are the same work one is built and timed, and never again; what is wrong is not timed."""
+    """Of configs with the same work one is built and timed, and never again; a wrong one is not timed."""
     script = scripts.write(
         """
         import tilelang
@@ -248,7 +248,7 @@ device=there.device)):
 
 
 def test_kernels_take_arguments_as_on_a_gpu(scripts: Scripts) -> None:
-    """All arguments without ``out_idx``, in place too; strided inputs; and a clear error for what does not fit."""
+    """All arguments without ``out_idx``, in place too; strided inputs; a clear error for misfits."""
     script = scripts.write(
         """
         import tilelang
@@ -297,7 +297,7 @@ def test_kernels_take_arguments_as_on_a_gpu(scripts: Scripts) -> None:
 
 
 def test_a_kernel_for_a_cpu_has_no_threads(scripts: Scripts) -> None:
-    """With a CPU of TileLang's as target, however it is given, a block runs once and no thread has an index."""
+    """With TileLang's CPU as target, however given, a block runs once and no thread has an index."""
     script = scripts.write(
         """
         import tilelang
@@ -353,7 +353,7 @@ def test_a_kernel_for_a_cpu_has_no_threads(scripts: Scripts) -> None:
 
 
 def test_a_tensor_may_be_none_where_the_kernel_has_no_use_for_it(scripts: Scripts) -> None:
-    """Uses under conditions that never hold are none, and a size of its own is 0; a real use names its line."""
+    """Uses under conditions that never hold are none, a size of its own is 0; a real use names its line."""
     script = scripts.write(
         """
         import tilelang
@@ -398,7 +398,7 @@ def test_a_tensor_may_be_none_where_the_kernel_has_no_use_for_it(scripts: Script
 
 
 def test_what_lies_beyond_an_edge_is_no_division_by_zero(scripts: Scripts) -> None:
-    """A tile's tail is filled with zeros and may be divided by; a zero of the array is a fault at its line."""
+    """A tile's tail is filled with zeros and may be divided by; an array's zero is a fault at its line."""
     script = scripts.write(
         """
         import tilelang
@@ -441,7 +441,7 @@ d) if divide is not T.truncmod else x % d)
 
 
 def test_only_what_reaches_no_array_may_be_divided_by_zero(scripts: Scripts) -> None:
-    """A tail that is masked out, in whatever way, may be divided by; one that an array has room for is a fault."""
+    """A tail that is masked out in any way may be divided by; one within the array is a fault."""
     script = scripts.write(
         """
         import tilelang

@@ -39,7 +39,7 @@ def by_config(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Storm:
-    """A run in which every fault occurred beside two healthy configs, and the processes that it left behind."""
+    """A run in which every fault occurred beside two healthy configs, and the processes that it left."""
 
     file: Path
     result: dict[str, Any]

@@ -78,7 +78,7 @@ testcase = [{ name = "a" }]
 
 
 def test_steps_share_the_cores_with_those_beside_them(cli: CommandLine) -> None:
-    """A golden step on the only lane has all cores, a run step one; a known result is found with any number of lanes."""
+    """A golden step on the only lane has all cores, a run step one; known results serve any lanes."""
     (suite := cli.cwd / "s" / "suite.toml").parent.mkdir()
     suite.write_text(SUITE, encoding="utf-8")
     for lanes in ("1", "64"):

@@ -75,7 +75,7 @@ def race(cli: CommandLine, base: str, head: str) -> tuple[float, list[Trial]]:
 
 
 def test_two_sides_meet_in_one_run(cli: CommandLine) -> None:
-    """The same kernel from two environments is built twice, timed in turn, and judged: more work takes longer."""
+    """A kernel from two environments is built twice, timed in turn, and judged: more work takes longer."""
     ratio, trials = race(cli, "1", "100")
     assert ratio > 1
     assert {trial.outcome for trial in trials} == {Outcome.PASSED}

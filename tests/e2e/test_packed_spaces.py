@@ -127,7 +127,7 @@ def test_a_bundle_is_tuned_elsewhere_and_its_trials_come_back(
 def test_winners_run_where_there_is_no_tilelang(
     here: CommandLine, there: Tuned, tmp_path: Path
 ) -> None:
-    """By their names, or as a bundle that is loaded; what was not tuned is refused, and so is what is built elsewhere."""
+    """By names, or as a loaded bundle; what was not tuned, or is built elsewhere, is refused."""
     space, winners = str(here.cwd / "space.tyb"), str(tmp_path / "winners.tyb")
     ask(there.host, "export", "double", "--binaries", "-o", winners)
     third = make_bare(tmp_path / "third")

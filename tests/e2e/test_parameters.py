@@ -41,7 +41,7 @@ def run(cli: CommandLine, *options: str) -> dict[str, str]:
 
 
 def test_what_one_value_has_proven_says_nothing_of_another(cli: CommandLine) -> None:
-    """Names are apart though programs know the plain ones, steps get the script's variables, and bad values end with 2."""
+    """Names are apart, programs know plain ones, steps get the script's variables, bad values end with 2."""
     (cli.cwd / "suite.toml").write_text(SUITE, encoding="utf-8")
     (cli.cwd / "set.bash").write_text("export SDK=beta2\n", encoding="utf-8")
     names = ("hot/one", "hot/two", "same/default")

@@ -198,7 +198,7 @@ def test_the_plan_of_tilelang_is_a_step(cli: CommandLine) -> None:
 def test_what_cannot_be_followed_has_its_line(
     cli: CommandLine, kernel: str, statement: str, said: str
 ) -> None:
-    """A schedule that breaks a dependence, stages that do not fit, a layout without a place for each element."""
+    """A schedule that breaks a dependence, stages that do not fit, a layout that lacks a place."""
     shown = cli.run("passes", f"bad.py::{kernel}", "--target", "cuda:sm_80")
     line = BAD[: BAD.index(statement)].count("\n") + 1
     assert shown.returncode == 0

@@ -1,4 +1,4 @@
-"""Kernels behind our own pipeline, built for a GPU: what is printed of them, what they are compared with, and what is refused."""
+"""Kernels behind our own pipeline, built for a GPU: what is printed, compared with, and refused."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def place(cli: CommandLine, gpu_caches: Path) -> CommandLine:
 
 
 def test_what_our_pipeline_made_is_printed(place: CommandLine) -> None:
-    """The source that TileLang lowers has versions, and copies that are issued; a config and its build key have the pipeline."""
+    """The lowered source has versions and issued copies; a config and its build key have the pipeline."""
     how = ("compile", "k.py::gemm", "--target", "cuda:sm_80", "--pipeline")
     done = place.run(*how, "tileyard", "--emit", "tilelang")
     assert done.returncode == 0, done.stderr

@@ -76,7 +76,7 @@ case = [{ name = "a" }, { name = "b" }, { name = "c" }]
 
 
 def test_a_plan_counts_golden_and_check_steps(cli: CommandLine) -> None:
-    """Those that have still to run, and says so in the gap; the first prediction is called a guess, with its range."""
+    """Those still to run, as the gap says; the first prediction is called a guess, with its range."""
     (cli.cwd / "suite.toml").write_text(STEPS)
     (cli.cwd / "gen").write_text("")
     first = cli.run("plan", "suite.toml", "--slots", "3")

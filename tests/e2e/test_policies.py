@@ -25,7 +25,7 @@ skip = [{ cases = "light/three", reason = "needs a card" }]
 
 
 def test_policies_choose_and_say_what_they_leave_out(cli: CommandLine) -> None:
-    """All but the heavy ones, without those that are skipped; the cases that their owner lists; and no typing error."""
+    """All but the heavy and the skipped ones; the cases that their owner lists; and no typing error."""
     path = cli.cwd / "suite.toml"
     path.write_text(SUITE, encoding="utf-8")
     quick = cli.run("test", str(path), "--policy", "quick", "--skip", "*/one")

@@ -103,7 +103,7 @@ STOPS = """
 
 
 def test_a_stopped_process_harms_no_other_test(tree: Tree) -> None:
-    """A parent that a test stops goes on at once; what else it stops, the limit ends, and that test alone fails."""
+    """A parent that a test stops goes on at once; what else it stops, the limit ends, and it alone fails."""
     tree.write(conftest=CONFTEST, test_stops=STOPS)
     ran = tree.run("--tileyard-limit=5s")
     expected = {

@@ -78,7 +78,7 @@ def declare(tree: Tree) -> dict[str, str]:
 
 
 def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -> None:
-    """Two tests hold two cards at a time and find them by their variables; one that dies has its card probed."""
+    """Two tests hold two cards each and find them by variables; one that dies has its card probed."""
     tree.write(
         test_cards="""
             import ctypes, os, pathlib, pytest, time
@@ -111,7 +111,7 @@ def test_accelerators_are_leased_by_class_and_probed_after_a_crash(tree: Tree) -
 
 
 def test_a_test_holds_two_devices_or_none(tree: Tree) -> None:
-    """Both at once, in whichever order tests ask, and found by one variable; more than there are is refused."""
+    """Both at once, in whichever order tests ask, and found by one variable; more than exist are refused."""
     tree.write(
         test_pairs="""
             import contextlib, os, pathlib, pytest
@@ -154,7 +154,7 @@ def test_a_test_holds_two_devices_or_none(tree: Tree) -> None:
 
 
 def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
-    """A test that gets no device within the queue limit fails and says who has it; its own limit stands still."""
+    """A test without a device within the queue limit fails, saying who has it; its own limit stands still."""
     tree.write(
         test_queue="""
             import pytest

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_kernels_are_built_ahead_once_for_all_tests_and_all_runs(tree: Tree) -> None:
-    """Tests get kernels of their parameters, built before; neither equal ones nor a second run builds again."""
+    """Tests get kernels of their parameters, built before; equal ones and a second run build nothing."""
     tree.write(
         some_kernels=KERNELS,
         test_scale="""
@@ -222,7 +222,8 @@ def outcomes_of(ran: Ran, file: str) -> dict[str, str]:
 def test_functions_build_before_the_tests(built: Ran) -> None:
     """A step that is a plain function runs once for equal parameters and gives its result and directory.
 
-    It gives way to other work, and its limit leaves out its waits for a core: one waits most of one and a half times its limit.
+    It gives way to other work, and its limit leaves out its waits for a core: one waits most of one and a
+    half times its limit.
     """
     expected = {f"test_built[{case}-{arch}]": "passed" for case in (1, 2) for arch in ("a1", "a2")}
     others = {"test_broken": "compile_error", "test_hung": "timeout", "test_waited": "passed"}
@@ -237,7 +238,7 @@ def test_functions_build_before_the_tests(built: Ran) -> None:
 
 
 def test_a_tree_names_the_steps_of_its_own_cases(built: Ran) -> None:
-    """By key, without a change to its tests; what makes no sense fails the tests that it is for, and only these."""
+    """By key, without a change to tests; what makes no sense fails only the tests that it is for."""
     outcomes = outcomes_of(built, "test_cases")
     passed = {name for name, outcome in outcomes.items() if outcome == "passed"}
     assert passed == {"test_one_of_a", "test_two_of_a", "test_one_of_b", "test_plain"}
@@ -395,7 +396,7 @@ LEASED = """
 
 
 def test_a_launch_outside_of_a_block_leases_to_the_end_of_the_function(tree: Tree) -> None:
-    """With ``--tileyard-dynamic=lease``; to compile holds nothing, and what an earlier test has compiled is leased for as well."""
+    """With ``--tileyard-dynamic=lease``: compiling holds nothing, use of earlier compiled kernels does."""
     tree.write(some_kernels=KERNELS, test_dynamic=DYNAMIC, test_leased=LEASED)
     ran = tree.run("--tileyard-dynamic=lease")
     ended = {entry["test"].rpartition("::")[2]: entry["outcome"] for entry in ran.report["tests"]}
@@ -427,7 +428,8 @@ def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
 ) -> None:
     """Each test has a kernel of its own: builds overlap, and the ledger has under 10 % of the wall time.
 
-    Under xdist they may not: on a busy machine one of its workers can start when the other has run nearly everything.
+    Under xdist they may not: on a busy machine one of its workers can start when the other has run nearly
+    everything.
     """
     spec = importlib.util.spec_from_file_location("pytest_tree", ROOT / "benchmarks/pytest_tree.py")
     assert spec is not None

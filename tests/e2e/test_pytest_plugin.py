@@ -155,7 +155,7 @@ def test_subtests_are_reported_as_ever(tree: Tree) -> None:
 
 
 def test_history_is_kept_and_orders_the_next_run(tree: Tree) -> None:
-    """Each test is a trial of target ``pytest``; what took longest, or was never run, comes first next time."""
+    """Each test is a trial of target ``pytest``; what took longest or was never run comes first next time."""
     tree.write(
         test_times="""
             import time

@@ -1,4 +1,4 @@
-"""``pytest --tileyard`` with the devices of another queue: tests run as its tasks and are reported as ever."""
+"""``pytest --tileyard`` with devices of another queue: tests run as its tasks, with the usual reports."""
 
 import os
 import signal
@@ -41,8 +41,8 @@ def outcomes_of(ran: Ran) -> dict[str, str]:
 
 
 def test_whole_tests_share_a_task(tree: Tree, queue: Path) -> None:
-    """Each is reported as if it had run here; one that dies or hangs fails alone, and then the card is probed; what needs no device stays here,
-    and so does what the tree says is simulated.
+    """Each is reported as if it had run here; one that dies or hangs fails alone, and then the card is
+    probed; what needs no device stays here, and so does what the tree says is simulated.
     """
     tree.write(
         conftest="""
@@ -107,7 +107,7 @@ def test_whole_tests_share_a_task(tree: Tree, queue: Path) -> None:
 
 
 def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
-    """Values go there and come back, what dies or hangs there fails alone, and what cannot be sent runs whole."""
+    """Values travel, what dies or hangs there fails alone, and what cannot be sent runs whole."""
     tree.write(
         test_far="""
             import ctypes, os, sys, threading, time
@@ -209,7 +209,7 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
 
 @pytest.mark.sweep(0)  # by default: a block with one device
 def test_a_block_holds_several_devices(tree: Tree) -> None:
-    """Its count is known once its test reaches it; blocks of one count share a task, also those of tests that run whole.
+    """Its count is known once its test reaches it; blocks of one count share a task, as do whole tests.
 
     A queue that is not told how many refuses them in words.
     """
@@ -321,7 +321,7 @@ def test_a_kernel_runs_in_a_block(tree: Tree, queue: Path) -> None:
 
 
 def test_what_a_queue_loses_is_run_again(tree: Tree, queue: Path) -> None:
-    """A task that is killed blames one test, a cut environment none, a lost result lies in its file: two tasks are enough."""
+    """A killed task blames one test, a cut environment none, a lost result is in its file: two tasks do."""
     tree.write(test_far=PASSING)
     for number, faults in enumerate(("half", "truncate lose-results"), 1):
         (queue / "faults" / str(number)).write_text(faults, encoding="utf-8")
@@ -380,7 +380,7 @@ def test_a_queue_that_is_of_no_use_ends_the_run(
 
 @pytest.mark.parametrize("leaves", ["pass", *(["return"] if IS_WHOLE else [])])
 def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path, leaves: str) -> None:
-    """The device is free once pytest has ended, which names the test: one in parts, or one that runs whole."""
+    """The device is free once pytest ends, which names the test: one in parts, or one that runs whole."""
     tree.write(
         test_far=f"""
             import os, pathlib, time
@@ -407,7 +407,7 @@ def test_an_interrupt_cancels_the_task(tree: Tree, queue: Path, leaves: str) -> 
 
 
 def test_what_cannot_be_borrowed_is_refused(tree: Tree, queue: Path) -> None:
-    """An unknown queue, a second one, pytest-xdist and a run inside a task: one line each, and nothing is submitted."""
+    """An unknown or second queue, pytest-xdist and a run inside a task: one line each, nothing submitted."""
     tree.write(test_far=PASSING)
     cases = (
         (("--tileyard-device=queue:lap",), {}, "there is no queue 'queue:lap'"),

@@ -85,7 +85,7 @@ LEASED = """
 
 
 def test_what_tilelang_runs_outside_of_a_block_leases_from_then_on(tree: Tree) -> None:
-    """With ``--tileyard-dynamic=lease``, be the kernel cached or not; torch's first touch of a GPU does so, too."""
+    """With ``--tileyard-dynamic=lease``, be the kernel cached or not; torch's first touch of a GPU, too."""
     tree.write(
         tl_kernels=KERNELS.replace("[-1])", '[-1], target="c")').replace("T.Parallel", "T.serial"),
         test_leased=LEASED,

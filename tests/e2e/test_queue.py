@@ -18,7 +18,7 @@ FAULTS = str(KERNELS / "faults.py")
 SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
 STORM = ("half", "garble")
 REST = ("lose-results", "client-dies", "lose", "swallow duplicate", "truncate", "fail decorate")
-"""What goes wrong with the first tasks; the rest in a storm of full size only, since each is tried alone, too."""
+"""What goes wrong with the first tasks; the rest only in a full storm, as each is tried alone, too."""
 IS_FULL = "TILEYARD_STORM" in os.environ
 OUTCOMES = {"none": "passed", "wrong_result": "mismatch"}
 if IS_FULL:
@@ -49,7 +49,7 @@ ENDS = {
     "reject": ("infra_error", 1, "the task was rejected: "),
     "lose": ("infra_error", 1, "no result line came"),
 }
-"""By what happens to the first task, or to all: the verdict, the least number of tasks, and the message about the client."""
+"""By what happens to the first task, or all: verdict, least number of tasks, message about the client."""
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,7 @@ def test_one_interrupt_takes_waiting_tasks_out_of_the_queue(cli: CommandLine, qu
 
 @pytest.mark.parametrize("faults", sampled([*ENDS], [*ENDS][:-1]))
 def test_each_end_of_a_task_has_its_verdict(cli: CommandLine, queue: Path, faults: str) -> None:
-    """No case fails of what a queue or its client does, a case that was begun runs again, and no task is left."""
+    """No case fails because of a queue or client, a begun case runs again, and no task is left."""
     outcome, count, said = ENDS[faults]
     (queue / "faults" / ("1" if outcome == "passed" else "all")).write_text(faults, "utf-8")
     (cli.cwd / "suite.toml").write_text(ONCE)

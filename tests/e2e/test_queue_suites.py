@@ -143,7 +143,7 @@ case = [{ name = "first" }, { name = "second" }, { name = "third" }]
 
 
 def test_a_card_that_fails_its_probe_is_given_up(cli: CommandLine) -> None:
-    """The rest of its task goes to another card, and the run says so; where there is none, no case is blamed for it."""
+    """The rest of its task goes to another card, as the run says; without one, no case is blamed for it."""
     (cli.cwd / "suite.toml").write_text(SICK)
     probe = ["sh", "-c", f"echo fan; ! grep -q {{device}} '{cli.cwd}/sick'"]
     options = ("test", "suite.toml", "--devices", "queue:lab", "--json")
@@ -173,10 +173,10 @@ def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
 
 
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
-    """A crash, a hang and a silent end blame one case each, and after the first two the card is probed; outputs are compared on this side.
+    """Crash, hang and silent end blame one case each; after the first two the card is probed.
 
-    The one that its process said nothing of runs again by itself, and then exit code 0 says that it ran. Logs hold
-    the steps of both sides in order: golden and build step, what the far side printed, and the check step.
+    The silent one runs again by itself, and then exit code 0 says that it ran. Outputs are compared here. Logs
+    hold the steps of both sides in order: golden and build step, the far side's output, and the check step.
     """
     names = ("a", "crash", "b", "hang", "wrong", "c", "quiet", "d")
     # Each case has a golden step of its own, whose log is not the other one's.

@@ -70,7 +70,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> OwnCommandLine:
     ],
 )
 def test_a_planted_failure_is_cut_down(cli: CommandLine, name: str, again: str, said: str) -> None:
-    """To ten statements of more than sixty at most, with what it is about; and the kernel that is printed fails likewise."""
+    """To at most ten of over sixty statements, with the one in question; the printed kernel fails too."""
     planted = PLANTED[name]
     (cli.cwd / "large.py").write_text(planted.text(), encoding="utf-8")
     done = cli.run(*planted.arguments)

@@ -1,4 +1,4 @@
-"""``tileyard regress``: two revisions of a project with real kernels, timed against each other where they differ."""
+"""``tileyard regress``: two revisions of a project with real kernels, timed where they differ."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def commit(folder: Path, times: int, name: str, power: str = "TIMES") -> None:
 
 @pytest.fixture
 def project(cli: CommandLine, tmp_path: Path) -> Path:
-    """Three revisions: a kernel gets a hundred times the work and another one a new name; then a result is wrong."""
+    """Three revisions: a kernel gets a hundred times the work, another a new name; then one goes wrong."""
     folder = tmp_path / "project"
     (folder / "bench").mkdir(parents=True)
     git(folder, "init", "-q", "-b", "main")
@@ -83,7 +83,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) -> None:
-    """A row for every kernel of either side; equal binaries are not run; nothing is left in the repository."""
+    """A row for every kernel of either side; equal binaries are not run; the repository is unchanged."""
     before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
     done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json")
     assert done.returncode == 1, done.stderr
@@ -128,7 +128,7 @@ def test_a_wrong_result_gates_as_a_slower_one_does(cli: CommandLine, project: Pa
 
 
 def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Path) -> None:
-    """What is faster passes; so does a figure beyond its limit that is allowed; arrays lie elsewhere in each process."""
+    """What is faster passes; so does an allowed figure beyond its limit; arrays move in each process."""
     allow = project / "allow.toml"
     entry = 'verdicts = ["over_limit"]\nowner = "ana"\nreason = "shorter"\nuntil = 9999-12-31\n'
     allow.write_text(f'[[allow]]\ncases = "scale/*"\n{entry}')

@@ -1,4 +1,4 @@
-"""``tileyard regress --exec``: scripts of two versions that were written for a GPU, compared by time or by what they print."""
+"""``tileyard regress --exec``: GPU scripts of two versions, compared by time or by what they print."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def scripts(cli: CommandLine, tmp_path: Path) -> Path:
 
 
 def test_a_script_runs_on_both_sides(cli: CommandLine, scripts: Path) -> None:
-    """With the number that its kernel computes; one that imports nothing that has changed is not run, one of head alone is new."""
+    """With the number that its kernel computes; one without changed imports is not run, head's own is new."""
     (scripts / "bench" / "new.py").write_text("")
     files = ("bench/example.py", "bench/same.py", "bench/new.py")
     # Programs that start sooner show which verdict numbers give that are decided: see test_regress_suites.py.

@@ -117,7 +117,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
 def test_two_bundles_are_compared_where_nothing_can_be_built(
     packed: CommandLine, bare: Callable[..., dict[str, Any]]
 ) -> None:
-    """Kernels that are slower, gone, new or the same; one of another size is not timed against the old one."""
+    """Kernels that are slower, gone, new or the same; another size is not timed against the old one."""
     (packed.cwd / "kernels.py").unlink()
     base, head = (str(packed.cwd / f"{name}.tyb") for name in ("light", "heavy"))
     document = bare(1, base, head, "--margin", "15%", "--each", "90s")
@@ -137,7 +137,7 @@ def test_two_bundles_are_compared_where_nothing_can_be_built(
 
 
 def test_files_are_built_beside_a_bundle(packed: CommandLine) -> None:
-    """By the same names; of a kernel that was packed config by config, with the arguments and configs of the bundle."""
+    """By the same names; a kernel packed by config has the bundle's arguments and configs."""
     write_kernels(packed, OTHER)
     found = packed.run_json("regress", "light.tyb", ".", "kernels.py")
     assert verdicts(found) == {

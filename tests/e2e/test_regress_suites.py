@@ -1,4 +1,4 @@
-"""``tileyard regress`` with a suite: programs of two revisions, compared by their time or by what they print."""
+"""``tileyard regress`` with a suite: programs of two revisions, compared by time or what they print."""
 
 import json
 import shutil
@@ -99,7 +99,7 @@ def rows_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_the_testcase_that_got_slower_is_named(cli: CommandLine, project: Path) -> None:
-    """And no other; what is the same is not run, what is wrong has failed, and no history of the suite has any of it."""
+    """And no other; what is the same is not run, what is wrong has failed, no history of it is kept."""
     alike = dict.fromkeys(("even", "slow", "wrong", "same"), WORK)
     commit(project, "one", programs({**alike, "gone": WORK}, "0"))
     commit(project, "two", programs({**alike, "slow": WORK * 3 // 2, "new": WORK}, "1", wrong="8"))
@@ -151,7 +151,7 @@ def numbers(worse: int, better: int, rate: int, silent: str) -> str:
 def test_a_number_that_is_printed_is_compared_in_place_of_time(
     cli: CommandLine, project: Path
 ) -> None:
-    """An exact one is decided by the first look; more may be better; what means different things is not compared."""
+    """An exact one is decided by the first look; more may be better; different meanings are not compared."""
     base = {"suite.toml": PRINTED % "s", "numbers.sh": numbers(1000, 1000, 100, "cycles: 5")}
     commit(project, "one", base)
     head = {"suite.toml": PRINTED % "ms", "numbers.sh": numbers(1010, 900, 90, "nothing")}
@@ -223,7 +223,7 @@ def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
 
 
 def test_steps_of_a_revision_find_its_modules(cli: CommandLine, project: Path) -> None:
-    """Also the command that lists cases: what lies in the project on the path of modules is looked for in the checkout."""
+    """Also the command that lists cases: the project's part of the module path is the checkout's."""
     suite = (
         'name = "s"\nlist = ["{python}", "-m", "lister"]\n'
         'run = ["{python}", "-c", "import lister; print(\'n:\', lister.NUMBER)"]\n'
@@ -270,7 +270,7 @@ probe = ["sh", "-c", "[ ! -e PLACE/gone ]"]
 def test_a_device_that_disappears_is_no_regression(
     cli: CommandLine, project: Path, tmp_path: Path
 ) -> None:
-    """In the ninth run of a program, with all that uses it: no case is blamed, and nobody holds it afterwards."""
+    """In a program's ninth run, with all that uses it: no case is blamed, and nobody holds it afterwards."""
 
     def place(text: str, number: str = "") -> str:
         return text.replace("PLACE", str(tmp_path)).replace("NUMBER", number)

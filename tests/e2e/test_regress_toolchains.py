@@ -1,4 +1,4 @@
-"""``tileyard regress`` with toolchains as sides: the programs of one suite, whose steps are run with each of them."""
+"""``tileyard regress`` with toolchains as sides: one suite's programs, with steps run by each of them."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ TOOLS = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    """A folder with a suite, in no repository, and two toolchains, the second of which makes one program slower and one wrong."""
+    """A folder with a suite, in no repository, and two toolchains: one program gets slower, one wrong."""
     folder = tmp_path_factory.mktemp("toolchains")
     names = {name: str(folder / name.lower()) for name in ("HOME", "LOCK_DIR")}
     cli = CommandLine(folder / "place", {f"TILEYARD_{name}": path for name, path in names.items()})

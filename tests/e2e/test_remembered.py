@@ -39,7 +39,7 @@ def write(folder: Path, name: str, text: str) -> None:
 
 
 def test_a_second_run_imports_nothing(cli: CommandLine) -> None:
-    """The answers are known, with what was printed for them; a changed helper asks again, and --fresh makes all anew."""
+    """The answers are known, with their output; a changed helper asks again, and --fresh makes all anew."""
 
     def imports_after() -> int:
         result = cli.run_json("tune", "mine.py", "--target", "scripted")

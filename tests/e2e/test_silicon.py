@@ -1,4 +1,4 @@
-"""Studies on several devices: different silicon has winners of its own, and times of unlike devices are not mixed."""
+"""Studies on several devices: each silicon has its winners, and times of unlike devices do not mix."""
 
 import os
 from pathlib import Path

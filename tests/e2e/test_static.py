@@ -1,4 +1,4 @@
-"""``tileyard regress --static``: another Python on one side, pass options on the other, and what they made."""
+"""``tileyard regress --static``: another Python on one side, pass options on the other, and the results."""
 
 import json
 import subprocess
@@ -99,7 +99,7 @@ def test_kernels_that_a_side_lacks_have_rows(compared: Compared) -> None:
 
 
 def test_limits_set_the_exit_status(compared: Compared) -> None:
-    """Figures beyond their limits fail it, and so does the kernel that head lacks; what base cannot build either does not."""
+    """Figures beyond limits and a kernel that head lacks fail it; what base cannot build either does not."""
     gates = [gate for row in compared.document["rows"] for gate in row["gates"]]
     assert compared.status == 1
     assert sorted(gates) == ["missing", "over_limit", "over_limit"]

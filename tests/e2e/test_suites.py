@@ -91,8 +91,8 @@ def count(path: Path) -> int:
 def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
     """Each case is built, given its golden result, run and checked; what was made is made once.
 
-    Content decides: touching a file builds nothing, and an edit builds again, of a shared build only the targets that
-    are needed.
+    Content decides: touching a file builds nothing, and an edit builds again, of a shared build only the
+    targets that are needed.
     """
     first = cli.run("test", "suite.toml", "--summary", "first.json")
     os.utime(cli.cwd / "source.txt")
@@ -132,7 +132,7 @@ case = [{ name = "a" }, { name = "b" }, { name = "over" }, { name = "without" }]
 
 
 def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> None:
-    """Each case has its own part of them; one that has none, or spoils them, fails alone, also in later runs."""
+    """Each case has its own part of them; one without, or that spoils them, fails alone, also later."""
     (cli.cwd / "suite.toml").write_text(SHARED)
     sound = ("test", "suite.toml", "--select", "t/a", "--select", "t/b")
     assert cli.run(*sound).returncode == 0
@@ -149,7 +149,7 @@ def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> 
 
 
 def test_logs_are_copied_where_they_are_asked_for(cli: CommandLine) -> None:
-    """One file for each case, with all its attempts; what was there of an earlier run is gone, and no folder is not a run.
+    """One file per case, with all attempts; an earlier run's are gone, and no folder is not a run.
 
     ``{python}`` stands for the interpreter that runs Tileyard.
     """
@@ -198,7 +198,7 @@ name = "c"
 
 
 def test_an_edited_source_is_built_and_run_alone(cli: CommandLine) -> None:
-    """What has changed is built in one call, what has not is neither built nor run: an earlier run has proven it."""
+    """What has changed is built in one call; the rest is neither built nor run: an earlier run proved it."""
     (cli.cwd / "suite.toml").write_text(SOURCES)
     for name in "abc":
         (cli.cwd / f"{name}.c").write_text(name)
@@ -254,7 +254,7 @@ build c: phony bin/c c.txt
 
 
 def test_a_case_starts_when_its_own_target_is_built(cli: CommandLine) -> None:
-    """Here another target is built only once it has run. A target that cannot be built fails its own case, and later it alone is built."""
+    """A target is built once another ran; one that cannot be fails its case, later only it is built."""
     (cli.cwd / "suite.toml").write_text(EARLY)
     (cli.cwd / "build.ninja").write_text(NINJA.replace("SUITE", str(cli.cwd)))
     for name in "ab":
@@ -396,7 +396,7 @@ done
 
 
 def test_one_process_checks_all_cases_that_are_ready(cli: CommandLine) -> None:
-    """It begins when the one before has ended. Each case has its verdict, and where a process crashes, another checks the rest."""
+    """It begins when the one before ends; each case has a verdict; after a crash another checks the rest."""
     (cli.cwd / "suite.toml").write_text(HOT_CHECKS)
     (cli.cwd / "check.sh").write_text(CHECKER)
     done = cli.run("test", "suite.toml", "--summary", "summary.json", "--logs", "logs")
@@ -522,9 +522,10 @@ def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
 
 
 def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
-    """Each kind of failure is its own outcome; what ran well is not touched by it, although all ran on one leased device.
+    """Each kind of failure is its own outcome; what ran well is untouched, though all had one device.
 
-    The case that hangs is ended with its lease, and the others go on; after it, and after the one that crashes, the device is probed.
+    The case that hangs is ended with its lease, and the others go on; after it, and after the one that
+    crashes, the device is probed.
     """
     probe = ["sh", "-c", f"echo >> '{cli.cwd}/probes'"]
     (cli.cwd / "tileyard.toml").write_text(
@@ -631,10 +632,10 @@ case = [{ name = "one" }, { name = "two" }]
 
 
 def test_programs_on_two_devices_at_once(cli: CommandLine, suite: Path) -> None:
-    """Both are leased together and named to the program; other cases run on one of them at a time, whose name they get.
+    """Both are leased together and named to the program; other cases get one of them at a time.
 
-    Programs number what the class's mask leaves from 0, and get the number on the host beside it; the first run says so.
-    Without a mask there is one number.
+    Programs number what the class's mask leaves from 0, and get the number on the host beside it; the first
+    run says so. Without a mask there is one number.
     """
     cards = [f'[[device]]\nname = "npu:{n}"\nid = "card-{n}"\nidentity = "card"\n' for n in (3, 5)]
     (cli.cwd / "tileyard.toml").write_text("".join(cards))
@@ -798,7 +799,7 @@ def test_cases_are_listed(cli: CommandLine, suite: Path) -> None:
 
 
 def test_reports_are_written(cli: CommandLine, suite: Path) -> None:
-    """JUnit XML, JSON, and GitHub's page and annotations where it asks for them; there, no output and no name is a command."""
+    """JUnit XML, JSON, and GitHub's page and annotations if it asks; output and names are no commands."""
     text = SUITE.replace("|| exit 2", "&& echo '##[stop-commands]tok' && exit 2")
     suite.write_text(text.replace('name = "one"', 'name = "##[add-mask]one"'))
     cli.env.update(GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(cli.cwd / "page.md"))

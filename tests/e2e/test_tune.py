@@ -92,7 +92,7 @@ def scaled(N, everywhere):
 def test_what_reads_a_tile_of_another_block_is_not_timed_if_it_is_sanitized(
     cli: CommandLine,
 ) -> None:
-    """Its result may be right, because the other block ran before it on the same thread; the fault has both lines."""
+    """Its result may be right, as the other block ran before on its thread; the fault has both lines."""
     (cli.cwd / "stale.py").write_text(STALE, encoding="utf-8")
     command = ("tune", "stale.py", "--sanitize", "--repeat", "3", "--warmup", "1")
     result = cli.run_json(*command)
@@ -117,7 +117,7 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
 
 
 def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:
-    """A config that was never measured is not built, a time that decides nothing is known, and the finals are measured anew."""
+    """A config never measured is not built, an undecided time is known, the finals are measured anew."""
     with TrialStore.open(tuned.cli.home) as store:
         trials = store.list_trials(TrialQuery(limit=0))
         known = next(one for one in trials if one.config["block"] == 64 and not is_final(one))

@@ -58,7 +58,7 @@ def test_what_nobody_checked_is_said_last_and_fails_where_a_check_is_required(
 
 
 def test_configs_with_one_binary_are_measured_once(place: CommandLine) -> None:
-    """They end alike and are listed together; a further one is not measured either. A check that is required is made."""
+    """They end alike and are listed together; a further one is not measured; a required check is made."""
     command = ("tune", "plus.py", "--reference", "right", "--require-check")
     first = place.run_json(*command)
     trials = {(t["config"]["threads"], t["config"]["block"]): t for t in first["trials"]}

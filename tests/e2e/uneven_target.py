@@ -1,7 +1,7 @@
 """The scripted target on devices that differ, as their variables say.
 
-``SLOWER`` multiplies times, ``REVERSED`` turns their order round. A device that ``READS`` or ``WRITES`` a pipe begins once
-another one that does the opposite has begun, so that both are used.
+``SLOWER`` multiplies times, ``REVERSED`` turns their order round. A device that ``READS`` or ``WRITES`` a
+pipe begins once another one that does the opposite has begun, so that both are used.
 """
 
 from collections.abc import Sequence

@@ -4,14 +4,16 @@ A server (``serve``) gives devices to tasks in the order in which they came; cli
 in a folder and follow files there, as real ones follow a server's streams. What goes wrong with
 task number N is said in ``faults/N``, or in ``faults/all``. Only the standard library is used.
 
-``task-submit`` has the manners of the public client of that name (pypto-tools/npu-taskqueue): it prints a task's id on
-stderr, hands on all that a task prints on stdout, appends ``--device`` to the command, and ends with 1 for a refusal and for its own
-time-out, which takes back a waiting task and leaves a running one. ``--cancel`` takes waiting tasks only, ``--kill`` both; a killed task
-ends with 143, or 137 if it did not obey. A task that runs too long gets a line in its output, and ends with 130, with which the lock on
-its card ends, or with 137. TERM has the client end its task.
+``task-submit`` has the manners of the public client of that name (pypto-tools/npu-taskqueue): it prints a
+task's id on stderr, hands on all that a task prints on stdout, appends ``--device`` to the command, and ends
+with 1 for a refusal and for its own time-out, which takes back a waiting task and leaves a running one.
+``--cancel`` takes waiting tasks only, ``--kill`` both; a killed task ends with 143, or 137 if it did not
+obey. A task that runs too long gets a line in its output, and ends with 130, with which the lock on its card
+ends, or with 137. TERM has the client end its task.
 
     fake_queue.py serve DIR DEVICE...
-    fake_queue.py task-submit DIR [--device auto] [--device-num N] [--max-time S] [--timeout S] [--env N=V]... --run CMD
+    fake_queue.py task-submit DIR [--device auto] [--device-num N] [--max-time S] [--timeout S] [--env N=V]...
+        --run CMD
     fake_queue.py task-submit DIR --cancel|--kill ID
     fake_queue.py srun DIR [--time=MIN] [--export=NAMES] COMMAND...
     fake_queue.py enqueue DIR [as task-submit]
@@ -33,7 +35,7 @@ from typing import TextIO
 
 POLL_S = 0.01
 OWN_LIMIT_S = 2.5
-"""When the queue ends a task that has the fault ``limit``, whatever was asked for: a site may have a limit of its own."""
+"""When the queue ends a task with the fault ``limit``, whatever was asked for, as sites have own limits."""
 BASE = ("HOME", "LANG", "TMPDIR")
 GRACE_S = 3.0
 """How long a killed task may take to obey TERM."""

@@ -12,7 +12,7 @@ from pathlib import Path
 FAULTS = ("infra_error", "queue_timeout")
 WELL = ("passed", "unchecked", "skipped")
 DISTURBED = "disturbed"
-"""Stands among the outcomes of a study whose finals other work of the machine disturbed: it names no best config."""
+"""Among the outcomes of a study whose finals other work disturbed: it names no best config."""
 WRONG = "t3/c"
 """The case of the suite that ends as a mismatch."""
 
@@ -158,7 +158,7 @@ def read_bundled(place: Path) -> dict[str, str]:
 
 
 def read_trials(place: Path) -> dict[str, str]:
-    """Worst outcome by config, and whether a best one was found, or would be but for other work of the machine."""
+    """Worst outcome by config, and whether a best one was found, or would be but for other work."""
     printed = json.loads((place / "stdout").read_text())
     is_found = printed["best"] or printed["disturbed"]
     found: dict[str, str] = {"best": "passed" if is_found else "missing"}
@@ -211,9 +211,10 @@ class Command:
     """A verb. ``cells`` are the kinds of its processes and the states of the run to hit each in.
 
     ``setup`` makes what all its runs share; ``read`` takes outcomes by case from the folder of a run.
-    ``weight`` is its share of the hits; one that ``is_long`` takes part where there are many. With ``is_known`` its homes know what an author answers, but for hits on that. With
-    ``keeps_outcomes`` its next run takes outcomes from the store; with ``has_own_scratch`` its programs choose
-    where their temporary files are, which a compiler that is killed leaves.
+    ``weight`` is its share of the hits; one that ``is_long`` takes part where there are many. With
+    ``is_known`` its homes know what an author answers, but for hits on that. With ``keeps_outcomes`` its next
+    run takes outcomes from the store; with ``has_own_scratch`` its programs choose where their temporary
+    files are, which a compiler that is killed leaves.
     """
 
     argv: tuple[str, ...]

@@ -75,7 +75,7 @@ class Family:
         self._is_ours: dict[tuple[int, int, tuple[str, ...]], bool] = {}
 
     def look(self, root: int = 0) -> list[Process]:
-        """Those that live now, parents before their children where they have any; ``root`` is the command's."""
+        """Those that live now, parents before their children if they have any; ``root`` is the command's."""
         found = {}
         for pid in _pids():
             process = read_process(pid) if pid not in self._strangers else None

@@ -1,4 +1,4 @@
-"""A study on simulated devices, as a process to be killed: ``python -m tests.faults.study_engine FOLDER CONFIGS``.
+"""A study on simulated devices, to be killed: ``python -m tests.faults.study_engine FOLDER CONFIGS``.
 
 Goes on where an earlier one of the same folder ended, and prints what it came to as JSON.
 """

@@ -86,7 +86,7 @@ async def hold(device: Device, folder: Path) -> Worker:
 
 
 def test_building_goes_on_while_a_device_is_waited_for(tmp_path: Path) -> None:
-    """Everything is built while somebody else has the device; once it comes, everything runs, and others read which run that is."""
+    """All is built while somebody else has the device, then runs; others read which run that is."""
 
     async def main() -> None:
         (device,) = simulated_devices(1, tmp_path / "locks")

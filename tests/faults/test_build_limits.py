@@ -110,7 +110,7 @@ async def find_compiler() -> psutil.Process:
 def test_lost_persistent_workers_are_started_again(
     state: str, how: signal.Signals, tmp_path: Path
 ) -> None:
-    """As in Bazel, in whatever state somebody has killed or stopped them; what one was building is lost with it."""
+    """As in Bazel, in whatever state one has killed or stopped them; the current build is lost with it."""
 
     async def run() -> dict[str, Build]:
         async with open_pool(tmp_path) as pool:

@@ -1,4 +1,4 @@
-"""No fault spreads: cases that kill or stop their parent or leave daemons, and workers that somebody stops or kills.
+"""No fault spreads: cases that kill or stop their parent or leave daemons, and killed or stopped workers.
 
 What is tested here other systems promise, too, and are named where they are known for it.
 """

@@ -1,4 +1,4 @@
-"""Every n-th write, open and rename of a run fails, in whichever of its processes: the run ends, and the next one completes it."""
+"""Every n-th write, open and rename of any process fails: the run ends, and the next completes it."""
 
 import errno
 import json
@@ -76,7 +76,7 @@ class Done:
 
 
 class Faults:
-    """The shared file that says which call fails, and counts them. ``root`` is the folder that they are below."""
+    """The shared file that says which call fails, and counts them. ``root`` is the folder above them."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         self.path = folder / "control"
@@ -112,7 +112,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class SuiteRuns:
     """A suite of programs on a device: engine, compile worker, step host and runner.
 
-    ``calls`` is about how many can fail in a run, and one of each of the ``sampled`` kinds does in a short test.
+    ``calls`` is about how many can fail in a run, and one of each of the ``sampled`` kinds does in a short
+    test.
     """
 
     calls = 500
@@ -241,7 +242,7 @@ def choose_faults(runs: Runs) -> Iterator[Fault]:
 def test_a_disk_that_fails_anywhere_ends_no_run(
     kind: type[Runs], tmp_path: Path, library: Path
 ) -> None:
-    """No case is blamed, what was recorded can be read, and the next run finds what an undisturbed one does."""
+    """No case is blamed, records are readable, and the next run finds what an undisturbed one does."""
     idle: queue.SimpleQueue[Runs] = queue.SimpleQueue()
     with ExitStack() as stack:
         for lane in range(LANES):

@@ -1,4 +1,4 @@
-"""Runs on disks without room or without inodes, which are real: what is lost is the host's fault, and is said."""
+"""Runs on real disks without room or inodes: what is lost is the host's fault, and is said."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def enlarge(folder: Path) -> None:
 
 
 def write_suite(cli: CommandLine, run: str = "true", *, golden: bool = True) -> None:
-    """A suite whose programs write nothing but what they print, ``run``, and one file where there is a ``golden`` step."""
+    """A suite whose programs write only what they print, ``run``, and with a ``golden`` step one file."""
     cases = ", ".join(f'{{ name = "{number}" }}' for number in range(CASES))
     lines = SUITE.replace("{run}", run).replace("{cases}", cases).splitlines()
     lines = [line for line in lines if golden or not line.startswith("golden")]
@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_written_decides_about_the_log(cli: CommandLine) ->
 
 
 def test_a_full_store_loses_no_verdict(cli: CommandLine) -> None:
-    """A run that fills the disk goes on; reports and result come, and name the trials that are not recorded."""
+    """A run that fills the disk goes on; reports and result name the trials that are not recorded."""
     write_suite(cli, "cat /dev/zero > $TILEYARD_HOME/junk; true")
     with disk(cli.home, "size=3m,nr_inodes=10000"):
         status, found, printed = run_suite(cli, cli.home / "reports")

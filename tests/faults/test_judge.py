@@ -1,4 +1,4 @@
-"""Outputs of kernels are judged by a process of its own, whatever happens to it, to runners and to the engine."""
+"""Outputs are judged by a process of its own, whatever happens to it, to runners and to the engine."""
 
 import asyncio
 import fcntl
@@ -303,7 +303,7 @@ def study(number: int) -> list[Batch]:
 
 
 def test_a_wrong_config_that_is_fast_pushes_out_no_right_one(tmp_path: Path) -> None:
-    """In each of 100 studies the fastest config is wrong: the best right one is measured in full, and wins."""
+    """In each of 100 studies the fastest config is wrong: the best right one is fully measured, and wins."""
     trials = run_cases(tmp_path, [batch for number in range(100) for batch in study(number)])
     for number in range(100):
         wrong, best, *others = (trials[f"s{number:03}-{place}"] for place in range(4))

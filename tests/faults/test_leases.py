@@ -172,7 +172,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 def test_the_command_finds_its_device_and_keeps_its_code(host: Host) -> None:
-    """Streams go straight through, the environment numbers the device within its mask, the exit code is unchanged."""
+    """Streams pass straight through, the environment numbers devices by mask, the exit code is unchanged."""
     script = (
         'cat; echo "$TASK_DEVICE $ASCEND_RT_VISIBLE_DEVICES $TILEYARD_LEASE"; echo err >&2; exit 7'
     )
@@ -567,7 +567,7 @@ as_root = pytest.mark.skipif(
 
 
 def test_turns_go_round_the_jobs(host: Host) -> None:
-    """Three requests of one job that came first do not all go before that of another job; more urgent ones do."""
+    """Three earlier requests of one job do not all go before another job's; more urgent ones do."""
     with host.start("--devices", "npu:0", "--", "sh", "-c", "echo held; read x") as holder:
         assert read_line(holder.stdout) == "held"
         started = []

@@ -53,7 +53,7 @@ def run_together(
 
 @pytest.mark.parametrize("fault", ["lost", "lost_timing"])
 def test_only_the_case_that_lost_the_context_is_blamed(tmp_path: Path, fault: str) -> None:
-    """Its message is the kernel's own; the others of the batch pass, under a lease that came after a probe."""
+    """Its message is the kernel's own; the rest of the batch passes, under a lease after a probe."""
     configs: list[Mapping[str, Value]] = [{"n": 0}, {"n": 1, "fault": fault}, {"n": 2}, {"n": 3}]
     trials, events = run_together(tmp_path, configs, order="fixed")
     expected = [Outcome.PASSED, Outcome.RUNTIME_ERROR, Outcome.PASSED, Outcome.PASSED]

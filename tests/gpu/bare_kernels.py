@@ -62,7 +62,7 @@ def _signature(name: str, params: tuple[Tensor | Scalar, ...], dims: tuple[Var, 
 
 
 def _scale() -> LaunchRecord:
-    """``B = A * factor + step`` by way of a workspace: two launches, a shape that the call decides, two numbers."""
+    """``B = A * factor + step`` through a workspace: two launches, a shape set by the call, two numbers."""
     factor, step = Var("factor", "float32"), Var("step", "int8")
     params = (_tensor("A", _N), Scalar(factor), _tensor("B", _N, role="out"), Scalar(step))
     blocks = Op("floordiv", (Op("add", (_N, _int(_BLOCK - 1)), "int32"), _int(_BLOCK)), "int32")

@@ -1,8 +1,9 @@
-"""``make gpu-check``: runs artifacts that were built elsewhere on this host's GPU, and writes down what it saw.
+"""``make gpu-check``: runs artifacts built elsewhere on this host's GPU, and writes down what it saw.
 
-``python check.py FOLDER``; FOLDER is what ``make gpu-artifacts`` built. Needs torch, numpy,
-cuda-bindings and msgspec, and nothing else; ``tune --from`` needs Tileyard's own requirements, too. Each kernel runs in a process of its own with a time limit;
-after each of the two that must fail, one that is well runs again. Where there is no GPU nothing is run.
+``python check.py FOLDER``; FOLDER is what ``make gpu-artifacts`` built. Needs torch, numpy, cuda-bindings and
+msgspec, and nothing else; ``tune --from`` needs Tileyard's own requirements, too. Each kernel runs in a
+process of its own with a time limit; after each of the two that must fail, one that is well runs again. Where
+there is no GPU nothing is run.
 
 ``--stubbed OUT`` is for trying this program itself with the driver library stubbed: results, which
 nothing computes then, are not looked at, and what would be written to docs/ is written to OUT.

@@ -79,7 +79,7 @@ def run(
 
 
 def run_again(launch: CudaLaunch, plan: dict[str, Any], outputs: dict[str, Any]) -> str:
-    """What is wrong with the runs over other content in the outputs: they differ only where a kernel reads its old output."""
+    """What is wrong in runs over other content in the outputs: only a kernel that reads them may differ."""
     differences = []
     for inverted in (False, True):
         launch.run_again(inverted=inverted)

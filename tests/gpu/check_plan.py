@@ -19,10 +19,10 @@ Reference = Callable[..., Any]
 class Check:
     """One kernel. ``expect`` takes its module, what it reads and its numbers, and gives what it writes.
 
-    ``dims`` are dimensions that the call decides. ``like`` names what torch has in its place.
-    ``not_for`` are architectures that TileLang cannot lower it for. ``fault`` says how it must end. One that is
-    ``beside`` another one is the same kernel behind our own pipeline. One that ``reads_old`` adds to what its
-    outputs hold.
+    ``dims`` are dimensions that the call decides. ``like`` names what torch has in its place. ``not_for`` are
+    architectures that TileLang cannot lower it for. ``fault`` says how it must end. One that is ``beside``
+    another one is the same kernel behind our own pipeline. One that ``reads_old`` adds to what its outputs
+    hold.
     """
 
     file: str

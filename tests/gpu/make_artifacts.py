@@ -1,8 +1,8 @@
 """``make gpu-artifacts``: builds what ``make gpu-check`` runs, where TileLang is and no GPU need be.
 
 ``python -m tests.gpu.make_artifacts FOLDER ARCHITECTURE...`` writes, for each kernel and architecture, the
-cubin and its details, and for each kernel its inputs and what its reference made of them; and for each architecture the
-bundle of a space of configs.
+cubin and its details, and for each kernel its inputs and what its reference made of them; and for each
+architecture the bundle of a space of configs.
 """
 
 import functools

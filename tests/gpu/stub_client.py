@@ -176,7 +176,7 @@ def refusals(folder: Path, name: str) -> object:
 
 
 def everything(folder: Path) -> object:
-    """Every artifact of the folder, each with numbers of its own: bound and run once, in order of their names."""
+    """Every artifact of the folder, each with its own numbers: bound and run once, by name."""
     numbers = json.loads((folder / "numbers.json").read_text())
     for name in sorted(numbers):
         loaded = load(folder, name)

@@ -1,4 +1,4 @@
-"""``make gpu-check`` where there is no GPU, and against a stubbed driver library: nothing here runs on one."""
+"""``make gpu-check`` without a GPU, and against a stubbed driver library: nothing here runs on one."""
 
 import gzip
 import json
@@ -67,7 +67,7 @@ def make_folder(folder: Path, bare: Path) -> None:
 def test_a_fault_must_come_and_harm_nobody_else(
     stub: Path, bare: Path, tmp_path: Path, *, does_fail: bool
 ) -> None:
-    """Driver stubbed: each kernel has a process of its own; a kernel that should fail and does not is a failure."""
+    """Driver stubbed: each kernel has its process; a kernel that should fail and does not is a failure."""
     make_folder(tmp_path / "built", bare)
     faults = {"STUB_CUDA_FAULT": "mapped:700"} if does_fail else {}
     env = stubbed(stub, tmp_path / "log", faults)

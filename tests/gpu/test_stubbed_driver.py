@@ -60,7 +60,7 @@ def test_a_descriptor_is_passed_by_value(ask: Ask) -> None:
 
 
 def test_a_descriptor_is_encoded_once_and_aimed_at_each_tensor(ask: Ask) -> None:
-    """Driver stubbed: each launch has the descriptor and the addresses of its own call, also after a refused one."""
+    """Driver stubbed: each launch has its own call's descriptor and addresses, also after a refused one."""
     answer = ask("aims", "mapped-sm_90a")
     told = json.loads(answer.output)
     expected = [("a", "b"), ("c", "b"), ("c", "b")]
@@ -78,7 +78,7 @@ def test_a_descriptor_is_encoded_once_and_aimed_at_each_tensor(ask: Ask) -> None
 
 
 def test_inputs_that_cannot_change_are_uploaded_once(ask: Ask) -> None:
-    """Driver stubbed: one upload for three launches, and one for each launch with an array that may change."""
+    """Driver stubbed: one upload for three launches, and one per launch with an array that may change."""
     answer = ask("uploads", "scale-sm_90a")
     expected = 1 + 2 + 5  # the poison of five outputs has the same size
     assert answer.lines("upload").count("4000") == expected, answer.errors
@@ -142,7 +142,7 @@ def test_without_a_driver_it_says_so(bare: Path) -> None:
 
 
 def test_samples_are_taken_as_the_policy_says(ask: Ask) -> None:
-    """Driver stubbed: 130 calls of two launches in a row, as graphs of 64 calls, or each from an empty cache."""
+    """Driver stubbed: 130 calls of two launches in a row, as graphs of 64, or each from an empty cache."""
     plain = ask("times", "scale-sm_90a", "plain")
     assert len(plain.lines("launch")) == 2 * 2 * 130
     graph = ask("times", "scale-sm_90a", "graph")
@@ -155,7 +155,7 @@ def test_samples_are_taken_as_the_policy_says(ask: Ask) -> None:
 
 
 def test_the_callable_takes_arrays_of_any_framework(ask: Ask) -> None:
-    """Driver stubbed: outputs are made, streams waited for on the device, descriptors encoded for new addresses only."""
+    """Driver stubbed: outputs made, streams waited for on the device, descriptors only for new addresses."""
     answer = ask("call", "mapped-sm_90a")
     expected = {
         "shape": [1000, 64],

@@ -182,7 +182,7 @@ def test_the_policy_of_a_case_says_how_it_is_timed(runs: Runs) -> None:
 
 
 def test_what_a_kernel_never_writes_is_seen(runs: Runs) -> None:
-    """Driver stubbed: no kernel writes, so its output differs after a further run. Without a reference that is only said."""
+    """Driver stubbed: no kernel writes, so a further run differs, which without a reference is only said."""
     runs.specs = tuple(
         TensorSpec(name=name, dtype="float32", shape=(1000,), role=role)
         for name, role in (("A", "in"), ("B", "out"))

@@ -1,4 +1,4 @@
-"""``tileyard tune --from`` on two declared GPUs whose driver library is stubbed: nothing here runs on a GPU."""
+"""``tileyard tune --from`` on two declared GPUs whose driver library is stubbed: nothing runs on a GPU."""
 
 import importlib.util
 import json

@@ -96,7 +96,8 @@ def neighbours(N):
 def convolution(N, C, H, W, F, K, P=0, block_M=64, block_N=64, block_K=32):
     """A convolution with the image's windows laid out by TMA.
 
-    On a GPU TileLang 0.1.15 lays them out rightly only where the padding P is (K - 1) / 2: its descriptor has the box end at -P.
+    On a GPU TileLang 0.1.15 lays them out rightly only where the padding P is (K - 1) / 2: its descriptor has
+    the box end at -P.
     """
     rows, columns = H + 2 * P - K + 1, W + 2 * P - K + 1
     pixels = N * rows * columns

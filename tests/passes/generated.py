@@ -78,9 +78,10 @@ OTHERS = (
     'copy($R, $F)\nreduce($F, q, kind="sum", axis=0)\n$O[K, 2] = q[0]',
 )
 PIECES = (*COPIES, *PRODUCTS, *MAPS, *NESTED, *LETS, *GUARDS, *OTHERS)
-"""What bodies are made of: ``K`` is the variable of the loop, ``ROW`` a Let of it, ``@`` a number of the piece's own.
+"""What bodies are made of: ``K`` is the loop's variable, ``ROW`` a Let of it, ``@`` the piece's number.
 
-``$I`` is an array that is read, ``$O`` one that is written, ``$S`` and ``$F`` tiles that are written, ``$R`` and ``$U`` tiles that are read.
+``$I`` is an array that is read, ``$O`` one that is written, ``$S`` and ``$F`` tiles that are written, ``$R``
+and ``$U`` tiles that are read.
 """
 
 SHARED, FRAGMENTS, ARRAYS = ("a", "b", "s", "t"), ("c", "d", "u"), ("C", "D", "A")
@@ -128,7 +129,7 @@ class _Body:
 
 
 def make_loop(pick: Pick, name: str, ready: Sequence[str], pieces: Sequence[str]) -> str:
-    """A pipelined loop, perhaps with a guard around its body, or within another loop. Tiles that are ``ready`` can be read."""
+    """A pipelined loop, perhaps guarded within, or in another loop. Tiles that are ``ready`` can be read."""
     trips, start = pick(TRIPS), pick(("", "", ", start=1", ", start=n // 4"))
     body = _Body(pick, pick(("once", "once", "twice")) == "once", list(ready))
     texts = [body.piece(pick(pieces)) for _ in range(int(pick("2345678")))]

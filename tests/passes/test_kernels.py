@@ -1,4 +1,4 @@
-"""Kernels of tests/kernels with pipelined loops: after every pass the results are the same, and the checker is silent."""
+"""Kernels of tests/kernels with pipelined loops: after every pass same results, and a silent checker."""
 
 import importlib
 import re
@@ -79,7 +79,7 @@ def lower_kernel(kernel: Any, arguments: Mapping[str, Any]) -> "Lowered":  # noq
 
 
 def with_loops(program: Program, stages: int, trips: int | None = None) -> Program:
-    """``program`` with pipelined loops of so many stages; with ``trips`` of so many iterations, in one block."""
+    """``program`` with loops of so many stages; with ``trips`` of so many iterations, in one block."""
     fields: dict[str, Any] = {"stages": stages}
     if trips is not None:
         fields["extent"] = Const(trips, "int32")
@@ -107,7 +107,7 @@ def run_kernel(
     stages: int,
     pipeline: str,
 ) -> tuple[tuple[Step, ...], list[str]]:
-    """The steps of a pipeline for a kernel whose pipelined loops have so many stages, and what is wrong with them."""
+    """The steps of a pipeline for a kernel with loops of so many stages, and what is wrong with them."""
     lowered = lower_kernel(kernel, arguments)
     program = with_loops(lowered.written, stages)
     steps = run_pipeline(program, pipeline, lowered.written_lines)

@@ -69,7 +69,7 @@ def f(A: float16[256, 256], B: float16[256, 256], C: out.float16[256, 256]):
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_products_read_swizzled_tiles(architecture: str) -> None:
-    """Operands, and the tile through which the result goes, have the largest swizzle that divides their rows."""
+    """Operands, and the result's tile, have the largest swizzle that divides their rows."""
     step = infer(GEMM, architecture)
     assert spans_of(step) == {"a": 64, "b": 128, "d": 128}
     assert notes_of(step) == [
@@ -222,7 +222,7 @@ def test_a_swizzle_is_what_its_expressions_say(shape: tuple[int, ...]) -> None:
 @pytest.mark.slow  # imports TileLang
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_swizzles_are_those_of_tilelang(dtype: str) -> None:
-    """Expression by expression, as the frontend reads them: TileLang compares layouts by their expressions."""
+    """Expression by expression, as the frontend reads them and TileLang compares layouts."""
     layouts = importlib.import_module("tilelang.layout")
     tvm: Any = importlib.import_module("tilelang").tvm
     with_layout = importlib.import_module("tileyard.frontend.hints").with_layout

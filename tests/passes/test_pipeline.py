@@ -1,4 +1,4 @@
-"""The pipeline for cp.async on small Programs: text in, text out, and the same result whatever the trip count."""
+"""The pipeline for cp.async on small Programs: text in, text out, one result whatever the trip count."""
 
 import re
 from itertools import product
@@ -623,7 +623,7 @@ def _text(steps: tuple[Step, ...]) -> str:
     ),
 )
 def test_a_loop_has_versions_of_what_it_needs_them_of_alone(pipeline: str, trips: int) -> None:
-    """A tile that one loop has several versions of is one tile in a loop that reads what its last iteration left."""
+    """A tile with several versions in one loop is one tile in a loop that reads what it left."""
     text = """\
 def f(A: float32[12, 4], B: float32[12, 4], C: inout.float32[12, 4], n: int32):
     threads(32)

@@ -37,7 +37,7 @@ def programs(draw: st.DrawFn) -> str:
 )
 @given(programs(), st.integers(0, 9), st.sampled_from(["sm_80", "sm_90a"]))
 def test_random_loops_do_the_same(text: str, trips: int, pipeline: str) -> None:
-    """For every number of stages and iterations; of more than the sample after every pass, too. What is wrong as written is not an example."""
+    """For all stages and iterations; beyond the sample after every pass; wrong as written is no example."""
     steps = run_text(text, pipeline)
     arrays = generated.make_arrays()
     checker = StepChecker(steps[0], arrays, [trips])

@@ -53,7 +53,7 @@ PIECES = (
 
 @st.composite
 def schedules(draw: st.DrawFn) -> str:
-    """A loop with a schedule of the user's, of up to four stages; mostly copies come first, and stages follow each other."""
+    """A loop with a user's schedule of up to four stages; mostly copies first and stages in order."""
     first = draw(st.sampled_from([PIECES[:2], PIECES[1:3], PIECES[2:5:2], PIECES[:1]]))
     chosen = [*first, *draw(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5))]
     pieces = [piece.replace("@", str(number)) for number, piece in enumerate(chosen)]
@@ -85,7 +85,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(10 * max(EXAMPLES, SAMPLE))]
 
 
 def test_random_schedules_do_the_same() -> None:
-    """Those that are followed, some at least, and those that would break a dependence; of more than the sample after every pass, too."""
+    """Some that are followed, and those that break a dependence; beyond the sample after every pass."""
     followed: Counter[bool] = Counter()
 
     @settings(

@@ -1,4 +1,4 @@
-"""The pipeline for TMA on small Programs: a block is split into a producer and a consumer, and gives the same."""
+"""The pipeline for TMA on small Programs: a block is split into a producer and a consumer, same results."""
 
 import re
 from itertools import product
@@ -88,7 +88,7 @@ def test_a_guard_advances_phases_only_where_it_holds() -> None:
 
 
 def test_phases_go_on_from_loop_to_loop() -> None:
-    """Two loops that share a tile have its barriers together, and those of an outer loop are not made anew."""
+    """Two loops that share a tile have its barriers together, and an outer loop's are not made anew."""
     for text, count in ((TWO_LOOPS, 9), (NESTED, 24)):
         steps = split(text)
         assert body_of(steps[-1]).count("init_barrier") == 2

@@ -1,7 +1,8 @@
 """What once went wrong in pipelines of others, text in and text out: ``texts/NAME.txt``.
 
-A text begins with comments: what went wrong, and the values of parameters that are not random. The heading of a pipeline, such as
-``==== sm_80``, is followed by the Program that it makes. ``python -m tests.passes.test_texts`` writes these anew.
+A text begins with comments: what went wrong, and the values of parameters that are not random. The heading of
+a pipeline, such as ``==== sm_80``, is followed by the Program that it makes. ``python -m
+tests.passes.test_texts`` writes these anew.
 """
 
 import re
@@ -73,7 +74,7 @@ def list_made(name: str, pipeline: str) -> set[str]:
 
 TEXTS = {f"{pipeline} {name}": (pipeline, name) for pipeline in PIPELINES for name in NAMES}
 SHOWING = [TEXTS[key] for key in choose_cases({key: list_made(*TEXTS[key][::-1]) for key in TEXTS})]
-"""Texts with every operation, scalar type and statement, for each pipeline. What becomes of the others is compared as text."""
+"""Texts with every operation, scalar type and statement, for each pipeline; others are compared as text."""
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def back(program: Program, lower: Callable[..., Any]) -> Program:
 
 
 def test_every_statement_comes_back(lower_prim_func: Callable[..., Any]) -> None:
-    """Roles, barriers, asynchronous copies and products, loops, branches, and expressions of several types."""
+    """Roles, barriers, asynchronous copies and products, loops, branches, expressions of several types."""
     program = read_program(STATEMENTS)
     verify(program)
     assert list(map(type, back(program, lower_prim_func).body)) == list(map(type, program.body))
@@ -209,7 +209,7 @@ def f(A: float32[128], B: out.float32[128]):
 
 
 def test_a_program_is_made_writable_without_a_change() -> None:
-    """Waits have numbers, each copy is issued by itself, no loop asks for stages, and the results are the same."""
+    """Waits have numbers, copies are issued alone, no loop asks for stages, and the results are the same."""
     program = read_program(WAITS)
     ready = make_writable(program)
     verify(ready.program)

@@ -9,7 +9,7 @@ import tilelang.language as T
 
 @tilelang.jit(out_idx=[5, 6])
 def attend(length, block=16, dim=16):
-    """Attention with copies of its own by cp.async: keys and values two tiles ahead, then a feed-forward layer."""
+    """Attention with its own cp.async copies: keys and values two tiles ahead, then a feed-forward layer."""
     steps = length // block
 
     @T.prim_func
@@ -96,7 +96,7 @@ def attend(length, block=16, dim=16):
 
 @tilelang.jit(out_idx=[4, 5])
 def produce(M, N, K, block=16):
-    """Three roles: one brings tiles of three arrays by TMA, two make a product of them each; then the phases go on in a second loop."""
+    """Three roles: one brings tiles of three arrays by TMA, two multiply; phases go on in a second loop."""
     steps = K // block
 
     @T.prim_func

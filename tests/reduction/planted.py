@@ -11,7 +11,7 @@ IMPORT = "import spoiled  # noqa: F401 - its pipelines\nimport tilelang\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """``old`` text of a kernel is ``new``, and the kernel fails as ``options`` say. ``kept`` is in what is left, and in its first line."""
+    """``old`` text becomes ``new`` and fails as ``options`` say; ``kept`` stays, also in its first line."""
 
     kernel: str
     sizes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Pipelines with a mistake in one pass, for kernels that import this module: their author then knows them by name."""
+"""Pipelines with a mistake in one pass, known by name to authors of kernels that import this module."""
 
 import re
 from dataclasses import dataclass

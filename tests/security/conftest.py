@@ -115,7 +115,7 @@ def users() -> tuple[User, User]:
 
 @dataclass(frozen=True)
 class Host:
-    """A host with one device ``npu:0``, and a folder in which its lock directory is to be, as /run/lock is."""
+    """A host with one device ``npu:0``, and a folder for its lock directory, as /run/lock is."""
 
     folder: Path
     python: str

@@ -186,9 +186,9 @@ def test_nothing_planted_is_run_to_build_for_a_gpu(shared: SharedFolder, cli: Co
 def test_every_python_is_told_to_import_nothing_from_where_it_is_started() -> None:
     """Each command line with ``-m MODULE`` or ``-c PROGRAM`` in it says ``-P`` right before that.
 
-    But for scripts that are compared: ``exec`` finds modules beside them, and each starts in a folder made for it.
-    What asks a step's Python about itself works with older ones, and takes the folder off first. ``--norc`` is bash's,
-    and what recognizes commands of workflows starts none.
+    But for scripts that are compared: ``exec`` finds modules beside them, and each starts in a folder made
+    for it. What asks a step's Python about itself works with older ones, and takes the folder off first.
+    ``--norc`` is bash's, and what recognizes commands of workflows starts none.
     """
     commands = [
         (f"{file.name}:{node.lineno}", words[place - 1])
@@ -257,7 +257,7 @@ def _open_bits(home: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("mode", [None, 0o2770])
 def test_all_in_a_home_is_for_those_it_is_open_to(cli: CommandLine, mode: int | None) -> None:
-    """A new one is for its user alone, one that was made and opened before for its group; programs have the user's umask."""
+    """A new one is its user's alone, an older opened one its group's; programs have the user's umask."""
     script = cli.cwd / "built.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)

@@ -56,7 +56,7 @@ def refuse_here(cli: CommandLine, *arguments: str) -> str:
 
 
 def refuse_suite(cli: CommandLine, expected: str, *options: str, is_first: bool = True) -> None:
-    """Hold the suite to be refused by who plans it, and by the engine, which reads it likewise: for the first of many."""
+    """Hold the suite to be refused by its planner and by the engine, which reads it likewise: the first."""
     assert expected in refuse_here(cli, "plan", "suite.toml", *options)
     if is_first:
         assert expected in refuse(cli, "test", "suite.toml", *options)
@@ -378,7 +378,7 @@ def test_inputs_that_hold_such_things(cli: CommandLine) -> None:
 
 @pytest.mark.parametrize("ending", ["", "; sleep 600"])
 def test_a_daemon_of_the_program_that_lists_cases(cli: CommandLine, ending: str) -> None:
-    """What it leaves behind with its output open holds nobody up, and is ended, also without its session and variables."""
+    """What it leaves with its output open delays nobody, and is ended, also without session and variables."""
     script = f'env -i setsid sleep 600 & echo $! > daemon; echo "{{\\"name\\": \\"b\\"}}"{ending}'
     write(cli.cwd / "list.sh", script)
     listed = GOOD.replace("case = ", 'list = { argv = ["sh", "list.sh"], limit_s = 2 }\ncase = ')

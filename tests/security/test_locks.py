@@ -264,7 +264,7 @@ def test_a_lease_cannot_be_taken_away(host: Host, users: Users, *, is_roots: boo
 
 
 def test_numbers_can_neither_be_set_back_nor_used_up(host: Host, users: Users) -> None:
-    """A file with the last of all numbers, made by B, ends a device for nobody; removing it sets nothing back."""
+    """B's file with the last of all numbers ends a device for nobody; removing it sets nothing back."""
     a, b = users
     host.install()
     planted = host.locks / "leases" / f"{PART}.{LAST}"
@@ -297,7 +297,7 @@ def test_a_forged_record_kills_nobody_elses_processes(host: Host, users: Users) 
 
 
 def test_a_forged_end_hides_nothing_that_a_killed_holder_left(host: Host, users: Users) -> None:
-    """B states that the device was given back properly since; what is left of the tree is ended all the same."""
+    """B states that the device was given back properly; what is left of the tree is ended all the same."""
     _, b = users
     host.install()
     token = "0f1e2d3c4b5a6978"
@@ -336,7 +336,7 @@ def test_a_record_that_names_a_process_above_is_waited_for(host: Host, users: Us
 
 
 def test_a_home_of_another_user_is_one_line(host: Host, users: Users) -> None:
-    """B has A's home in the environment, as after su: the lease is refused with a status of its own, and no device has to be looked up there."""
+    """B has A's home in the environment, as after su: the lease is refused with a status of its own."""
     _, b = users
     host.install()
     (host.folder / f"home-{b.uid}").mkdir(mode=0o000)
@@ -392,7 +392,7 @@ def test_who_keeps_the_directory_locked_delays(
 
 
 def test_who_holds_or_quarantines_is_named(host: Host, users: Users) -> None:
-    """B may keep a device from everyone, by holding it or by words; A sees whose doing it is, and may lift."""
+    """B may keep a device from everyone, by holding or by words; A sees whose doing it is, and may lift."""
     a, b = users
     host.install()
     with host.start(b, "lease", "--devices", "npu:0", "--", "sh", "-c", "echo; read x") as holder:

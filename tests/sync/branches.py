@@ -1,4 +1,4 @@
-"""Kernels of two branches on the thread: in front of the second one TileLang puts a barrier of all threads, or none."""
+"""Kernels of two branches on the thread: before the second TileLang has a barrier of all threads, or none."""
 
 import tilelang
 import tilelang.language as T
@@ -141,7 +141,7 @@ def through_global(N):
 
 @tilelang.jit
 def with_own_barrier(N):
-    """A barrier within the first branch counts for TileLang as one of all threads, so the tile is read too early."""
+    """A barrier in the first branch counts for TileLang as one of all threads, so the read is too early."""
 
     @T.prim_func
     def main(X: T.Tensor((N, SIDE), "float32"), Y: T.Tensor((N, SIDE), "float32")):

@@ -1,4 +1,4 @@
-"""The correct kernels with sizes that give each loop more iterations than it has stages, and what they make."""
+"""The correct kernels with sizes that give each loop more iterations than stages, and their results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ Inputs = list[np.ndarray]
 class Case:
     """A kernel of ``correct.py``: what it is made with, what it is given, and what it makes of that.
 
-    ``generated`` are the arguments with which TileLang generates code for sm_90a, whose tiles have to be larger.
+    ``generated`` are the arguments with which TileLang generates code for sm_90a, whose tiles have to be
+    larger.
     """
 
     arguments: Mapping[str, int]

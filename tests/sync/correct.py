@@ -1,9 +1,10 @@
 """Correct kernels whose asynchronous operations and roles say themselves how they keep in step.
 
-Tests plant mistakes in their text. ``block`` is small enough to be interpreted as it stands; from 64 on TileLang
-generates code for sm_90a, whose ``wgmma`` multiplies 64 rows at least. Roles are the sides of one branch: between two
-branches (``T.ws(0)``, then ``T.ws(1)``) that touch the same tile TileLang puts a barrier of all threads, at which roles
-that wait for each other would wait for ever. ``in_one_loop`` has that barrier in each iteration.
+Tests plant mistakes in their text. ``block`` is small enough to be interpreted as it stands; from 64 on
+TileLang generates code for sm_90a, whose ``wgmma`` multiplies 64 rows at least. Roles are the sides of one
+branch: between two branches (``T.ws(0)``, then ``T.ws(1)``) that touch the same tile TileLang puts a barrier
+of all threads, at which roles that wait for each other would wait for ever. ``in_one_loop`` has that barrier
+in each iteration.
 
 One module because each kernel is a text of its own, and mistakes are identified by their place in it.
 """

@@ -1,4 +1,4 @@
-"""A role multiplies tiles that another one wrote by plain stores: TileLang puts a fence before each product, or only one, or none."""
+"""A role multiplies tiles that another stored plainly: TileLang fences each product, only one, or none."""
 
 import tilelang
 import tilelang.language as T

@@ -39,9 +39,10 @@ Kind = Literal[
 class Mistake:
     """One edit of one kernel, after which a run can go wrong.
 
-    A finding of ``kind`` has to name one of the lines of ``line_of``. Where one and the same cause shows in several
-    ways, depending on which role is the faster one, kinds of ``also`` do as well. ``line_of`` are places in the
-    edited kernel: the first line with the words, and with "X >> Y" the first line with Y, from that of X on.
+    A finding of ``kind`` has to name one of the lines of ``line_of``. Where one and the same cause shows in
+    several ways, depending on which role is the faster one, kinds of ``also`` do as well. ``line_of`` are
+    places in the edited kernel: the first line with the words, and with "X >> Y" the first line with Y, from
+    that of X on.
     """
 
     kernel: str
@@ -54,7 +55,7 @@ class Mistake:
     arguments: Mapping[str, int] = field(default_factory=dict)
 
     def apply(self, source: str) -> str:
-        """The text of ``source`` with the mistake in it; raises ValueError where its place is not found once."""
+        """The text of ``source`` with the mistake; raises ValueError if its place is not found once."""
         begin, end = extent_of(source, self.kernel)
         return source[:begin] + self.edit(source[begin:end]) + source[end:]
 

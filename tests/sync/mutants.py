@@ -1,4 +1,4 @@
-"""Mutants of a kernel, made from its syntax tree: each differs in one synchronization, and keeps its line numbers.
+"""Mutants of a kernel's syntax tree: each differs in one synchronization, and keeps its line numbers.
 
 Whether a mutant can go wrong is for others to say. ``equivalent`` names those that cannot, with the reason.
 """
@@ -247,8 +247,8 @@ _AT_THE_END = "nothing follows that uses the tile, and stores reach their arrays
 def equivalent(mutant: Mutant) -> str:
     """Why ``mutant`` has the outcomes of its kernel and no others; empty where nobody has argued so.
 
-    With the barriers of all threads that TileLang inserts around what waits cover, whatever a mutant does to those
-    that the kernel says.
+    With the barriers of all threads that TileLang inserts around what waits cover, whatever a mutant does to
+    those that the kernel says.
     """
     name = mutant.statement.removeprefix("T.").partition("(")[0]
     if (reason := _SINGLE.get((mutant.kernel, mutant.operator, mutant.statement))) is not None:
@@ -292,7 +292,7 @@ def unseen(mutant: Mutant) -> str:
 
 
 def _is_near_store(mutant: Mutant) -> bool:
-    """Whether the threads wait here for TMA stores to global memory: TileLang inserts nothing for what they read then."""
+    """Whether threads wait here for TMA stores to global memory, for which TileLang inserts nothing."""
     return any(
         "read=False" in line for line in mutant.text.splitlines()[mutant.line - 2 : mutant.line + 1]
     )

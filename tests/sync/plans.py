@@ -10,8 +10,9 @@ BLOCK = 32
 def triangle(N, stages):
     """Right as written. A loop that begins elsewhere than at 0, for as many steps as each block has.
 
-    On sm_80 and from 3 stages on TileLang leaves the waits of the last steps out: their condition is that of the copies, and it
-    subtracts the loop's start twice. In the C that it generates nothing waits for the last copies, either.
+    On sm_80 and from 3 stages on TileLang leaves the waits of the last steps out: their condition is that of
+    the copies, and it subtracts the loop's start twice. In the C that it generates nothing waits for the last
+    copies, either.
     """
 
     @T.prim_func
@@ -30,7 +31,7 @@ def triangle(N, stages):
 
 @tilelang.jit
 def through_tile(N):
-    """Copies to and from shared memory that nobody asks to be asynchronous, though sm_90a has TMA for them."""
+    """Copies to and from shared memory that nobody asks to be asynchronous, though sm_90a has TMA."""
 
     @T.prim_func
     def main(X: T.Tensor((N, BLOCK), "float32"), Y: T.Tensor((N, BLOCK), "float32")):
@@ -81,7 +82,8 @@ def gathered(N, stages):
 def repeated(N, stages):
     """Right as written: a loop within a step copies, and adds up what it has copied.
 
-    On sm_80 TileLang takes all of it for a copy: no wait comes before the sum, which has a version for each stage.
+    On sm_80 TileLang takes all of it for a copy: no wait comes before the sum, which has a version for each
+    stage.
     """
 
     @T.prim_func
@@ -162,7 +164,8 @@ def on_a_cpu(N):
 def reread(N, stages):
     """Right as written: behind the loop the tile holds what the last step has copied.
 
-    On sm_80 TileLang reads the first version there, whichever is the last one. For sm_90a it refuses the kernel.
+    On sm_80 TileLang reads the first version there, whichever is the last one. For sm_90a it refuses the
+    kernel.
     """
 
     @T.prim_func
@@ -181,7 +184,7 @@ def reread(N, stages):
 
 @tilelang.jit
 def scheduled(N, with_bias):
-    """A role that loads and one that stores, as the kernel itself schedules them, with two versions of a tile between them.
+    """A role that loads and one that stores, as the kernel schedules them, with two versions of a tile.
 
     The bias is passed on as well, and no pipeline of the schedule has it.
     """

@@ -1,8 +1,8 @@
 """Mistakes of public reports, in our own words and small kernels; docs/design/public-mistakes.md says more.
 
-Of a mistake that TileLang's passes make there is the kernel as one writes it, which is right, and one in which the
-order that comes out of the passes is written by hand. What a check is to find stands at the end of each docstring; the
-line with the comment ``# here`` is where. All are for TileLang 0.1.15.
+Of a mistake that TileLang's passes make there is the kernel as one writes it, which is right, and one in
+which the order that comes out of the passes is written by hand. What a check is to find stands at the end of
+each docstring; the line with the comment ``# here`` is where. All are for TileLang 0.1.15.
 """
 
 import tilelang
@@ -17,8 +17,9 @@ ROLE = 128  # threads of a role
 def atomic_then_read(steps):
     """tile-ai/tilelang issue 2595: what a step adds to is what the next step copies.
 
-    Right as written. TileLang's pipeline copies the next step's tile before this step has added to it: on sm_80 a stage
-    ahead, on sm_90a in a role of its own, and with a plain ``+=`` too. In its form: dependence reordered.
+    Right as written. TileLang's pipeline copies the next step's tile before this step has added to it: on
+    sm_80 a stage ahead, on sm_90a in a role of its own, and with a plain ``+=`` too. In its form: dependence
+    reordered.
     """
 
     @T.prim_func
@@ -100,8 +101,8 @@ def atomic_then_read_reordered(steps):
 def read_then_refill(steps):
     """tile-ai/tilelang issue 2668: a step reads the tile of the step before, then refills it.
 
-    Right as written. In the form of TileLang's pipeline the copy is first, and the tile has one stage. On sm_80 no wait
-    is left: read before arrival. On sm_90a each step reads its own tile: dependence reordered.
+    Right as written. In the form of TileLang's pipeline the copy is first, and the tile has one stage. On
+    sm_80 no wait is left: read before arrival. On sm_90a each step reads its own tile: dependence reordered.
     """
 
     @T.prim_func
@@ -123,7 +124,8 @@ def read_then_refill(steps):
 def read_then_refill_reordered(steps):
     """tile-ai/tilelang issue 2668 by hand, as on sm_80: the loop is turned, and nothing waits for the copies.
 
-    Read before arrival, and overwritten in flight: each copy goes to the tile that the one before is still filling.
+    Read before arrival, and overwritten in flight: each copy goes to the tile that the one before is still
+    filling.
     """
 
     @T.prim_func
@@ -148,8 +150,8 @@ def read_then_refill_reordered(steps):
 def read_then_refill_roles(steps):
     """tile-ai/tilelang issue 2668 by hand, as on sm_90a: barriers for two stages, and a tile that has one.
 
-    Overwritten before release: the second refill waits for a stage that nobody holds. That each step reads its own tile
-    rather than the one before is seen against ``read_then_refill`` only.
+    Overwritten before release: the second refill waits for a stage that nobody holds. That each step reads
+    its own tile rather than the one before is seen against ``read_then_refill`` only.
     """
 
     @T.prim_func
@@ -177,10 +179,10 @@ def read_then_refill_roles(steps):
 
 @tilelang.jit
 def staging_reused(waves):
-    """tile-ai/TileOPs pull request 1550: results leave through one tile, which the next wave refills too early.
+    """tile-ai/TileOPs pull request 1550: results leave through a tile that the next wave refills early.
 
-    Source changed in flight: one thread starts the store and nothing waits for it. In the report that thread does wait,
-    the others of its role do not wait for it: ``staging_reused_by_others``.
+    Source changed in flight: one thread starts the store and nothing waits for it. In the report that thread
+    does wait, the others of its role do not wait for it: ``staging_reused_by_others``.
     """
 
     @T.prim_func
@@ -203,10 +205,11 @@ def staging_reused(waves):
 
 @tilelang.jit
 def staging_reused_by_others(waves):
-    """tile-ai/TileOPs pull request 1550 as it was: the thread that stores waits, the rest of its role goes on.
+    """tile-ai/TileOPs pull request 1550 as it was: the storing thread waits, the rest of its role goes on.
 
-    Source changed in flight, where threads count apart and no barrier is assumed in front of the refill. The report's fix
-    is such a barrier of the role; TileLang 0.1.15 puts one there itself, so that this compiles to a right kernel.
+    Source changed in flight, where threads count apart and no barrier is assumed in front of the refill. The
+    report's fix is such a barrier of the role; TileLang 0.1.15 puts one there itself, so that this compiles
+    to a right kernel.
     """
 
     @T.prim_func
@@ -230,7 +233,7 @@ def staging_reused_by_others(waves):
 
 @tilelang.jit
 def staging_unfenced(waves):
-    """tile-ai/TileOPs pull request 1574, the fix after 1550: stores and the copy that reads them, not in order.
+    """tile-ai/TileOPs pull request 1574, fixing 1550: stores and the copy that reads them, not in order.
 
     Missing fence: plain stores, then a TMA store of the same tile.
     """
@@ -254,7 +257,7 @@ def staging_unfenced(waves):
 
 @tilelang.jit
 def running_mean(channels):
-    """tile-ai/TileOPs issue 1727: each thread of a block reads, changes and writes one element of global memory.
+    """tile-ai/TileOPs issue 1727: each thread of a block reads, changes and writes one global element.
 
     Race. The report's fix lets one thread do it.
     """
@@ -273,7 +276,7 @@ def running_mean(channels):
 
 @tilelang.jit
 def circular_wait(steps):
-    """tile-ai/tilelang issue 2567: a refill waits for a release that is behind the use of what it would bring.
+    """tile-ai/tilelang issue 2567: a refill waits for a release behind the use of what it would bring.
 
     Deadlock: already the first refill waits to be released, and its user for the refill.
     """
@@ -308,7 +311,7 @@ def circular_wait(steps):
 
 @tilelang.jit
 def wait_after_use(M, N, K):
-    """facebookexperimental/CUTracer pull request 106, first: the wait for A is behind the product that reads A.
+    """facebookexperimental/CUTracer pull request 106, first: the wait for A is behind A's product.
 
     Read before arrival.
     """
@@ -349,7 +352,7 @@ def wait_after_use(M, N, K):
 
 @tilelang.jit
 def wait_left_out(M, N, K):
-    """facebookexperimental/CUTracer pull request 106, second: nothing waits for B; it is mostly there in time.
+    """facebookexperimental/CUTracer pull request 106, second: nothing waits for B, mostly there in time.
 
     Read before arrival.
     """
@@ -391,8 +394,8 @@ def wait_left_out(M, N, K):
 def exchange_without_sync(N):
     """tile-ai/tilelang issue 2556: threads read what others wrote, and the barrier between them is not there.
 
-    Race, but only because the kernel turns off the pass that puts barriers in. Without that it is right as written: the
-    barrier that the pass forgot is in no text that an author sees.
+    Race, but only because the kernel turns off the pass that puts barriers in. Without that it is right as
+    written: the barrier that the pass forgot is in no text that an author sees.
     """
 
     @T.prim_func
@@ -436,8 +439,8 @@ def never_arrived(N):
 def shared_operand(M, N, K):
     """tile-ai/tilelang issue 2613: two roles multiply the same tile, and the loop refills it.
 
-    Right as written: TileLang is to put a barrier of all threads in front of the refill. Its pass forgot it in 0.1.11;
-    0.1.15 puts it there.
+    Right as written: TileLang is to put a barrier of all threads in front of the refill. Its pass forgot it
+    in 0.1.11; 0.1.15 puts it there.
     """
 
     @T.prim_func
@@ -518,9 +521,10 @@ def shared_operand_released_by_one(M, N, K):
 
 @tilelang.jit
 def parity_of_the_loop(steps):
-    """tile-ai/tilelang issue 2927: each step has a barrier of its own, and the wait takes its parity from the loop.
+    """tile-ai/tilelang issue 2927: each step has its barrier, and the wait takes its parity from the loop.
 
-    Read before arrival, in each odd step: the phase before the first counts as over, so the wait ends at once.
+    Read before arrival, in each odd step: the phase before the first counts as over, so the wait ends at
+    once.
     """
 
     @T.prim_func

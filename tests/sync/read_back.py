@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadBack:
-    """What one kernel gives as written and as planned; ``refusal`` says why it has no Program in one of the two forms."""
+    """What a kernel gives as written and as planned; ``refusal`` says why one form has no Program."""
 
     refusal: str = ""
     are_equal: bool = True
@@ -33,7 +33,7 @@ class ReadBack:
 
 @dataclass(frozen=True, kw_only=True)
 class Loops:
-    """How many stages and iterations all pipelined loops have; with ``trips`` the kernel has one block. None as they are written."""
+    """Stages and iterations of all pipelined loops, None as written; with ``trips`` there is one block."""
 
     stages: int | None = None
     trips: int | None = None
@@ -49,7 +49,7 @@ def read_back(
     numbers: dict[str, Value] | None = None,
     loops: Loops = AS_WRITTEN,
 ) -> ReadBack:
-    """Elaborate a kernel with its pipelined ``loops`` so, read its plan back, and run both forms on the same inputs."""
+    """Elaborate a kernel with such pipelined ``loops``, read its plan, run both forms on the same inputs."""
     frontend = importlib.import_module("tileyard.frontend.tilelang")
     planning = importlib.import_module("tileyard.frontend.pipelined")
     queries = importlib.import_module("tileyard.frontend.tir_queries")

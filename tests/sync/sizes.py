@@ -284,7 +284,7 @@ def neighbours_of_fragment(N):
 
 @tilelang.jit(out_idx=[1])
 def sums_of_threads(N, shared=1):
-    """Threads add up rows by a vectorized loop, which TileLang does in order, each ``shared`` of them to one element."""
+    """Threads add up rows by a vectorized loop, which TileLang does in order, ``shared`` of them to one."""
 
     @T.prim_func
     def main(X: T.Tensor((N, 4), "float32"), Y: T.Tensor((N,), "float32")):
@@ -399,7 +399,7 @@ def read_by_last_block(N):
 
 @tilelang.jit(out_idx=[1])
 def sums_of_rows(N, shared=0):
-    """Iterations that add elements of a fragment to several others: each thread adds those that it holds, and of a shared tile all."""
+    """Iterations add a fragment's elements to others: each thread its own, and all of a shared tile."""
 
     @T.prim_func
     def main(X: T.Tensor((N, 32), "float32"), Y: T.Tensor((N,), "float32")):

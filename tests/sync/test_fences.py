@@ -46,7 +46,7 @@ def test_fences_are_known_where_tilelang_puts_them(
     first: str,
     then: str,
 ) -> None:
-    """As the CUDA that it generates has them; a product without one is a mistake, because another role wrote its operand."""
+    """As the generated CUDA has them; a product without one is a mistake, as a role wrote its operand."""
     tilelang = importlib.import_module("tilelang")
     func = fences.multiplied.get_tir(N=ROUNDS, first=first, then=then)
     target = tilelang.tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})

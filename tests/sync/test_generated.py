@@ -1,4 +1,4 @@
-"""Generated loops as TileLang's own pipeline plans them: the plan means what is written, or its mistake is known."""
+"""Generated loops as TileLang's pipeline plans them: the plan means the same, or its mistake is known."""
 
 import importlib
 import os
@@ -32,7 +32,7 @@ __all__ = ["lower_prim_func"]
 pytestmark = pytest.mark.slow
 
 SAMPLE = (6, 21, 35, 36, 52, 69, 89, 133)
-"""Numbers of generated Programs that have every kind of statement, of which TileLang pipelines most, and all well."""
+"""Numbers of generated Programs with every kind of statement; TileLang pipelines most, and all well."""
 
 PROGRAMS = os.environ.get("TILEYARD_PLAN_PROGRAMS", "")
 ARCHITECTURES = ("sm_80", "sm_90a")
@@ -89,9 +89,9 @@ def kinds_of(program: Program, body: tuple[Stmt, ...], around: str = "") -> Iter
 class Shape:
     """What of a pipelined loop decides which of TileLang's mistakes it can meet.
 
-    ``steps`` are what each statement of its body reads and writes, ``copied`` the tiles that are filled from global memory,
-    ``elsewhere`` those that other loops fill so. ``guards`` is what the conditions around the whole body read. ``updates`` says that there
-    are atomic updates outside of it.
+    ``steps`` are what each statement of its body reads and writes, ``copied`` the tiles that are filled from
+    global memory, ``elsewhere`` those that other loops fill so. ``guards`` is what the conditions around the
+    whole body read. ``updates`` says that there are atomic updates outside of it.
     """
 
     loop: For
@@ -466,7 +466,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Loop:
-    """A Program and what TileLang elaborates for it; ``fault`` says what is wrong with it as it is written."""
+    """A Program and TileLang's elaboration of it; ``fault`` says what is wrong with it as written."""
 
     func: Any
     shapes: list[Shape]

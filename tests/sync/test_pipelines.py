@@ -253,8 +253,8 @@ def test_only_copies_to_shared_memory_are_asynchronous(lower: Lower) -> None:
 class Mistake:
     """One planted mistake: in ``kernel``, ``before`` becomes ``after``.
 
-    ``access`` and ``issue`` are words in the lines that the first hazard of ``kind`` names, found behind the line with
-    ``inside``; ``most`` is the count that a wait may leave before the access.
+    ``access`` and ``issue`` are words in the lines that the first hazard of ``kind`` names, found behind the
+    line with ``inside``; ``most`` is the count that a wait may leave before the access.
     """
 
     kernel: str
@@ -438,7 +438,7 @@ def test_what_a_check_found_is_kept_by_content(
 
 
 def test_a_trace_has_the_steps_before_a_hazard(lower: Lower) -> None:
-    """Of roles and of what works for them, with the lines of the statements, and only where it is asked for."""
+    """Of roles and what works for them, with the lines of the statements, and only if asked for."""
     text = (ROOT / "tests" / "kernels" / "roles.py").read_text(encoding="utf-8")
     wrong = text.replace("full[k % 2], k // 2 % 2)", "full[k % 2], (k // 2 + 1) % 2)")
     assert wrong != text

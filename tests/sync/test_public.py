@@ -1,4 +1,4 @@
-"""Mistakes of public reports, restated: each is found at its line, or is one that tile level does not show."""
+"""Mistakes of public reports, restated: each is found at its line, or tile level does not show it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A kernel of ``public.py``; ``kind`` is the finding on its line ``# here``, empty where there is none."""
+    """A kernel of ``public.py``; ``kind`` is the finding on its line ``# here``, empty for none."""
 
     kernel: str
     kind: str = ""

@@ -30,7 +30,7 @@ CALM = settings(
 
 
 def judge(text: str) -> tuple[set[str], int]:
-    """The kinds of hazards of a Program, and how many of some random runs differ from the synchronous meaning.
+    """A Program's kinds of hazards, and how many of some random runs differ from its synchronous meaning.
 
     All do where that has no result.
     """

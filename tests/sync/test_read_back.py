@@ -1,4 +1,4 @@
-"""What TileLang's passes make of a kernel becomes a Program that means the same; where it does not, the check says so."""
+"""What TileLang's passes make of a kernel is a Program that means the same, or the check says otherwise."""
 
 import importlib
 import re
@@ -101,7 +101,7 @@ def run(modules: Modules, name: str, architecture: str, loops: Loops = AS_WRITTE
 
 
 def run_loops(modules: Modules, name: str, architecture: str, loops: Loops) -> list[str]:
-    """What is wrong with the plan of an example, but for what is known: ``backward`` has the mistake of ``triangle`` in plans.py."""
+    """What is wrong with an example's plan, except ``triangle``'s mistake (plans.py) in ``backward``."""
     done = run(modules, name, architecture, loops)
     is_known = (name, architecture) == ("backward", "sm_80") and (loops.stages or 0) > 1
     faults = [done.refusal] if done.refusal else [] if done.are_equal else ["another result"]
@@ -338,7 +338,7 @@ def test_a_sum_that_is_taken_for_a_copy_is_found(
 def test_a_version_that_is_not_the_last_one_is_found(
     plans: ModuleType, steps: int, is_right: bool
 ) -> None:
-    """TileLang 0.1.15 reads the first version behind the loop: with 2 stages right after an odd number of steps only."""
+    """TileLang 0.1.15 reads the first version behind the loop: right with 2 stages after odd steps only."""
     done = read_back(plans.reread, {"N": steps, "stages": 2}, "sm_80")
     assert done.are_equal == is_right
     assert [finding.kind for finding in done.findings] == ["dependence reordered"] * (not is_right)

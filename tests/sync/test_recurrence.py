@@ -94,7 +94,7 @@ def check(program: Program, trips: int) -> Checked:
 
 
 def explore(text: str, stages: int, *, literal: bool) -> tuple[int, dict[int, bool]]:
-    """The period that is found, as `tileyard check` looks for it, and at which trip counts there are no mistakes."""
+    """The period that `tileyard check` finds, and at which trip counts there are no mistakes."""
 
     def form_at(trips: int) -> Form | None:
         return form_of(at(text, trips, literal=literal), {} if literal else {"N": trips})
@@ -219,7 +219,7 @@ LATE = [
     ("body", "period"), sampled(LATE, [LATE[i] for i in (0, 2, 4, 5, 8, 9, 11, 13)])
 )
 def test_what_comes_late_is_not_claimed(body: str, period: int) -> None:
-    """A condition that holds at one iteration may hold at any; one on the first or last few is not an obstacle."""
+    """A condition that holds at one iteration may hold at any; on the first or last few it is no obstacle."""
     good = USE.replace("\n", "\n    ") if "else" in body else USE
     use = body.replace("{good}", good).replace("{v}", "m")
     found, right = explore(roles(1, LOAD, use), 1, literal=False)

@@ -59,7 +59,7 @@ def test_a_mistake_of_the_eighth_iteration_is_found(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_repeats_is_checked_for_every_trip_count(tmp_path: Path) -> None:
-    """Three stages and two parities make a period of six; all smaller trip counts run, and so does each remainder."""
+    """Three stages and two parities make a period of six; smaller trip counts and each remainder run."""
     checked = check(tmp_path, "in_step", N=64)
     assert checked.findings == ()
     assert set(checked.periods.values()) == {6}
@@ -172,14 +172,14 @@ def check_unasked(tmp_path: Path, kernel: str, **arguments: int) -> SyncChecked:
 def test_a_check_that_nobody_asked_for(
     tmp_path: Path, kernel: str, arguments: dict[str, int], expected: list[str]
 ) -> None:
-    """It finds undefined accesses at sizes that ``where`` accepts, without the reference, and what is compared is written."""
+    """It finds undefined accesses at sizes of ``where``, with no reference; compared data is written."""
     checked = check_unasked(tmp_path, kernel, N=1 << 12, **arguments)
     assert [finding.kind for finding in checked.findings] == expected
     assert checked.blocks > 0
 
 
 def test_what_nobody_asked_for_is_answered_also_if_it_cannot_be(tmp_path: Path) -> None:
-    """With the reason, where a check that was asked for raises it: for instance tensors that are too large."""
+    """With the reason, if a check that was asked for raises it, as for tensors that are too large."""
     checked = check_unasked(tmp_path, "large_only", N=1 << 25)
     assert (checked.blocks, checked.findings) == (0, ())
     assert "its tensors have 67,108,864 elements" in checked.unchecked[0]
@@ -237,7 +237,7 @@ def test_the_limit_holds_within_loops(tmp_path: Path, loop: str) -> None:
 
 
 def test_a_kernel_has_its_own_sizes_however_late_it_is(tmp_path: Path) -> None:
-    """It is elaborated once for them, given or not; there is no time for other sizes, and the answer says so."""
+    """It is elaborated once for them, given or not; the answer says that time is short for other sizes."""
     file = tmp_path / "late.py"
     file.write_text(LONG.format(loop=LOOPS["elements"]), encoding="utf-8")
     found = find_kernels(import_file(file))["halved"]

@@ -1,7 +1,7 @@
 """Kernels of tests/kernels with one undefined access or one missing write each: none may end as ``passed``.
 
-``python -m tools.wrong_kernels`` runs them all. Those that the interpreter cannot tell from the right kernel at any of three
-shapes do not count.
+``python -m tools.wrong_kernels`` runs them all. Those that the interpreter cannot tell from the right kernel
+at any of three shapes do not count.
 """
 
 import ast
@@ -45,7 +45,7 @@ KINDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A right kernel: its file and name, the text of its reference, values of its parameters, and three shapes."""
+    """A right kernel: file and name, text of its reference, values of its parameters, three shapes."""
 
     file: str
     kernel: str
@@ -247,7 +247,7 @@ def wrong_kernels(subject: Subject) -> list[Mutant]:
 
 
 class _Mutating:
-    """Walks one kernel's tree. Its tiles are what it allocates, its arrays the parameters of its functions."""
+    """Walks one kernel's tree. Its tiles are what it allocates, its arrays its functions' parameters."""
 
     def __init__(self, kernel: KernelText) -> None:
         self._kernel = kernel
@@ -390,7 +390,7 @@ def write_file(subject: Subject, wrong: list[Mutant], path: Path) -> None:
 
 
 def tell_apart(subject: Subject, wrong: list[Mutant], path: Path) -> list[str]:
-    """For each mutant of a file why it does not count; empty if its results differ, or the interpreter reports it."""
+    """Why each mutant of a file does not count; empty if results differ, or the interpreter reports it."""
     module = load_module(path)
     right = [_results(module, f"{subject.kernel}__right", subject, one) for one in subject.shapes]
     reasons = []

@@ -269,7 +269,7 @@ def test_the_pictures_second_revision_fits_the_example() -> None:
 
 
 def test_make_demo_installs_what_the_commands_of_the_readme_need() -> None:
-    """They compile for GPUs, which takes an extra that tuning on a CPU does not; the GPU's host has an extra of its own."""
+    """GPU builds take an extra that tuning on a CPU does not; the GPU's host has an extra of its own."""
     readme = (ROOT / "README.md").read_text("utf-8")
     (demo,) = re.findall(
         r"(?m)^\$\(VENV\)/\.run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8")

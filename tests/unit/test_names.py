@@ -84,7 +84,7 @@ def is_name(node: ast.expr | None) -> bool:
 
 
 def find_imports(tree: ast.AST) -> Iterator[str]:
-    """The modules that are imported of a single target that compiles kernels; ``command`` is the suites' own."""
+    """The modules imported of a single compiling target; ``command`` is the suites' own."""
     prefixes = tuple(f"tileyard.targets.{name}." for name in BUILT_IN if name != "command")
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefixes):

@@ -1,4 +1,4 @@
-"""What a change is tested with: what test files import, what was recorded of tests, and the choice between them."""
+"""What a change is tested with: test files' imports, records of tests, and the choice between them."""
 
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_recorded_tests_are_chosen_by_lines_per_second() -> None:
 
 
 def test_the_nearest_quick_tests_are_chosen_first() -> None:
-    """Of test files that import a changed module, those named after it come before those that import it through others."""
+    """Of test files that import a changed module, those named after it come first, then indirect ones."""
     far = Path("tests/unit/verbs/doctor/plan/test_findings.py")
     choice = Choice(Recorded(files={str(FOLDED): 1.0, str(far): 1.0}), Closures(), 1.5)
     choice.take_importing({"tileyard.ir.fold"}, [far, FOLDED], limit_s=9.0)

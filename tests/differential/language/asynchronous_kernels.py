@@ -1,4 +1,4 @@
-"""Kernels around asynchronous operations, synchronization and pipelines. Imports TileLang: import this late."""
+"""Kernels around asynchronous operations, synchronization and pipelines. Imports TileLang: import it late."""
 
 from typing import Any, NamedTuple
 

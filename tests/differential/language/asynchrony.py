@@ -1,4 +1,4 @@
-"""What TileLang's language says of asynchrony, synchronization and pipelines. Imports TileLang: import this late.
+"""TileLang's asynchrony, synchronization and pipelines. Imports TileLang: import this late.
 
 One module because each row is a kernel of a line or two, and the page is these rows.
 """

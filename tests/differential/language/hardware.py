@@ -1,4 +1,4 @@
-"""What addresses threads, warps, clusters and units of a GPU, and hints to its compiler. Imports TileLang: import this late."""
+"""What addresses threads, warps, clusters and units of a GPU. Imports TileLang: import this late."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

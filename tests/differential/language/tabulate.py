@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """An operation's cells by scalar type. One that needs none, or is refused whatever it is, has one called ````."""
+    """An operation's cells by scalar type; the single one of an operation without types is called ````."""
 
     title: str
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ Try = Callable[[Any], object]
 
 
 def tabulate(operation: Any, attempt: Try, folder: str, known: Mapping[str, Cell]) -> Row:
-    """What becomes of an operation on each type, or on one where that says all. Types whose cells are ``known`` are not tried."""
+    """What becomes of an operation on each type, or on one if that says all. ``known`` ones are not tried."""
     first = next(
         (
             found

@@ -139,8 +139,8 @@ def strided(A, B, O, body, dtype, result):
 class Operation:
     """One row: ``body`` in ``template``; ``names`` are TileLang's that it shows.
 
-    ``result`` is the type of ``O``, that of the others by default. With ``is_typed`` there is a cell for each type.
-    ``said`` is what a refusal has to name.
+    ``result`` is the type of ``O``, that of the others by default. With ``is_typed`` there is a cell for each
+    type. ``said`` is what a refusal has to name.
     """
 
     title: str

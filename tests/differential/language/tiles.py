@@ -1,4 +1,4 @@
-"""Operations on tiles: moving, multiplying, reducing them, atomic updates. Imports TileLang: import this late."""
+"""Operations on tiles: moves, products, reductions, atomic updates. Imports TileLang: import this late."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -99,7 +99,7 @@ def test_what_differs_is_named(
 
 
 def test_no_config_that_where_rejects_is_chosen(tmp_path: Path) -> None:
-    """Neither the default nor one that was recorded or imported, if the kernel's rule rejects it for the shape."""
+    """Neither the default nor a recorded or imported one, if the kernel's rule rejects it for the shape."""
 
     @tileyard.kernel(space={"block": [16, 32]}, where=lambda M, block: M % block == 0)
     def gemm(M: int, block: int = 16) -> None:

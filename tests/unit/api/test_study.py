@@ -73,7 +73,7 @@ def test_a_notebook_lists_twenty_configs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_plot_is_a_figure(tmp_path: Path) -> None:
-    """The best config is at the top, of 30 at most; it is drawn on axes of the caller's where these are given."""
+    """The best config is at the top, of at most 30; it is drawn on the caller's axes if these are given."""
     figure = make_study(make_many(33), tmp_path).plot()
     (axes,) = figure.axes
     labels = [label.get_text() for label in axes.get_yticklabels()]

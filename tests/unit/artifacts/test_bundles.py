@@ -686,7 +686,7 @@ def test_usual_tools_can_look_inside(bundle: Path) -> None:
 
 
 def test_an_empty_folder_that_others_remove_is_made_again(tmp_path: Path) -> None:
-    """A process that opened a bundle removes the folders that it made and left empty, while others make theirs in them."""
+    """A process that opened a bundle removes its own empty folders, while others make theirs in them."""
     ended = threading.Event()
 
     def remove() -> None:

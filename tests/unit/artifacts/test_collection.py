@@ -302,7 +302,7 @@ def test_build_folder_goes_unless_somebody_builds_in_it(objects: ObjectStore) ->
 
 
 def test_versions_that_nobody_compares_any_more_go(objects: ObjectStore) -> None:
-    """With all that is in them, unless a run goes on that may use them; what killed processes left goes sooner."""
+    """With all that is in them, unless a run may use them; what killed processes left goes sooner."""
     objects.put_bytes(b"")
     sides = home_of(objects) / "sides"
     for name in ("1234", "pip-1234", "tmp-x", ".1234.56"):

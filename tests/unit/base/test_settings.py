@@ -41,7 +41,7 @@ def test_the_nearest_project_file_counts(tmp_path: Path) -> None:
 
 
 def test_a_table_of_pyproject_is_a_project_file(tmp_path: Path) -> None:
-    """Beside a ``tileyard.toml`` it does not count, without our table it is none, and a repository ends the search."""
+    """Beside a ``tileyard.toml``, or without our table, it does not count; a repository ends the search."""
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     outer = tmp_path / "pyproject.toml"

@@ -41,7 +41,7 @@ def test_equal_names_are_the_same_option() -> None:
 
 
 def test_equal_names_take_the_same_values() -> None:
-    """So one default of a project's file serves all verbs, also those that read their arguments themselves."""
+    """So one default of a project's file serves all verbs, also those that read arguments themselves."""
     seen: dict[str, tuple[object, ...]] = {}
     for verb, options in list_verbs(COMMAND).items():
         for key, one in options.items():

@@ -1,4 +1,4 @@
-"""An author in a process of its own ends a file's Python that takes too long, and names the option for its limit."""
+"""An author in its own process ends a file's Python that takes too long, and names its limit's option."""
 
 import asyncio
 from pathlib import Path

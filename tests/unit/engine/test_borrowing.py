@@ -371,7 +371,7 @@ def test_cold_slots_are_warmed_once_for_each_lease(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["held", "wanted", "unreadable"])
 def test_a_lingering_device_is_known_to_be_wanted(tmp_path: Path, state: str) -> None:
-    """If somebody else's request for it waits in the host's lock directory; one that cannot be read costs nobody a device."""
+    """If another's request waits in the host's lock directory; an unreadable one costs nobody a device."""
     facts: list[Fact] = []
     with open_simulated_yard(tmp_path, BOARDS, (0,)) as yard, ExitStack() as stack:
         locks = yard.settings.lock_dir

@@ -249,7 +249,7 @@ def test_a_log_that_cannot_be_written_decides_about_the_log(tmp_path: Path) -> N
 
 
 def test_files_are_digested_by_name_and_content(tmp_path: Path) -> None:
-    """Another content or mode is another digest, the same tree elsewhere the same; a pattern may fit nothing."""
+    """Other content or mode is another digest, the same tree elsewhere the same; patterns may fit nothing."""
 
     def digest(folder: Path) -> FilesDigested:
         request = DigestFiles(folder=str(folder), patterns=("src", "*.toml", "none.txt"))

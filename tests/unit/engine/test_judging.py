@@ -324,7 +324,7 @@ def test_a_case_that_is_judged_is_neither_run_again_nor_dropped() -> None:
 
 
 def test_right_outputs_that_a_further_run_changed_are_a_mismatch() -> None:
-    """With the message of the run, and without a time; a wrong result and a failure to judge are what they are."""
+    """With the run's message and no time; a wrong result and a failure to judge are what they are."""
     changed = Mismatch(output="Y", index=(1,), got="2", want="1", wrong=1, total=4)
     ran = CaseRan(
         case="a",

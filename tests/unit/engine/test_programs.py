@@ -262,7 +262,7 @@ def test_another_toolchain_is_another_everything(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_proven_nobody_looks_at_what_late_steps_use(tmp_path: Path) -> None:
-    """Their keys stay partial, which proves nothing; those of build and golden step, by which results are found, do not change."""
+    """Keys stay partial, which proves nothing; those of build and golden step, for results, do not change."""
     folder, host = write_suite(tmp_path / "suite"), FakeHost()
     case = make_case(folder)
     work = case.work
@@ -287,7 +287,7 @@ def test_where_nothing_is_proven_nobody_looks_at_what_late_steps_use(tmp_path: P
 def plan_builds(
     folder: Path, names: Sequence[str], built: Collection[str] = ()
 ) -> tuple[dict[str, ElaboratedConfig], dict[str, tuple[str, ...]]]:
-    """What is built for cases whose targets each have an input, where these builds are in the store; and what together with it."""
+    """What is built for cases whose targets have own inputs, where it is in the store, what goes together."""
     build = Step(argv=("sh", f"{folder}/build.sh", "{out}"))
     cases = [
         make_case(
@@ -318,7 +318,7 @@ def plan_builds(
 
 
 def test_an_edited_source_builds_the_targets_that_are_made_of_it(tmp_path: Path) -> None:
-    """All that are not built are built in one call. Those that are built stay as they are, and so do their run keys."""
+    """All unbuilt ones are built in one call; built ones stay as they are, and so do their run keys."""
     folder = write_suite(tmp_path / "suite")
     for name in "abc":
         (folder / "src" / f"{name}.c").write_text(name)

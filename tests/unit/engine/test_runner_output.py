@@ -19,7 +19,7 @@ def test_last_words_go_to_the_log_of_the_case(tmp_path: Path) -> None:
 
 
 def test_what_no_case_said_is_kept_in_one_file(tmp_path: Path) -> None:
-    """For all runners together; those that said nothing leave nothing, and neither do those that never began."""
+    """For all runners together; those that said nothing, or never began, leave nothing."""
     expected = "one\ntwo\n"
     for text in ("one\n", "", None, "two\n"):
         output = RunnerOutput(tmp_path)

@@ -243,7 +243,7 @@ def test_every_case_ends_once(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_cases_run_once_their_own_target_of_a_joint_build_is_built(seed: int) -> None:
-    """The first build goes on meanwhile. Only cases of the target that cannot be built fail, and each other one runs once."""
+    """The first build goes on; only cases of the unbuildable target fail, each other one runs once."""
     targets = {f"c{i}": f"t{i % 4}" for i in range(20)}
     world = World(EngineState(all_cores()), [batch(case) for case in targets], seed)
     world.key_of, world.cache, world.together = targets, "cache", [f"t{i}" for i in range(4)]
@@ -545,7 +545,7 @@ def test_a_lease_is_given_up_when_nothing_can_follow() -> None:
 
 
 def test_an_answer_that_does_not_know_of_the_last_end_is_asked_for_again() -> None:
-    """The source had nothing when it was asked; then the case ended that it waited for, and only then its answer came."""
+    """The source had nothing when asked; the case that it waited for ended before its answer came."""
     state = EngineState(boards(1))
     state.start()
     prepared(state, batch("a"), batch("b"))
@@ -761,7 +761,7 @@ def test_a_case_for_two_devices_is_not_passed_by_others() -> None:
 
 
 def test_as_many_interleaved_batches_begin_together_as_there_are_devices() -> None:
-    """None is made ready while another is timed: the device of the first waits for the second, not for the third."""
+    """None is made ready while another is timed: the first's device waits for the second, not the third."""
     state = EngineState(boards(2, workers=(0,)))
     state.start()
     pairs = [batch(name, order="interleaved") for name in "xyz"]

@@ -142,7 +142,7 @@ def test_a_judge_waits_for_a_pause_of_the_device_on_its_cores() -> None:
 
 
 def test_a_device_that_paused_waits_for_a_burst_if_building_went_on() -> None:
-    """On its cores. Otherwise each build would wait for the one beside it, and be run alone. The device is held unless somebody waits for it."""
+    """On its cores, else each build would wait and run alone; the device is held unless waited for."""
     state = make_state("a", "b", "c", exhausted=False, burst=4)
     assert runs(begin(state, "a", "b", "c")) == [("a",)]
     assert judged(run_well(state, "a")) == [("a",)]
@@ -197,7 +197,7 @@ def test_a_device_that_waits_for_room_is_given_back_after_a_while() -> None:
 def test_a_device_is_held_for_verdicts_that_more_may_follow(
     *, is_rival: bool, is_exhausted: bool
 ) -> None:
-    """Times that spare others are waited for, since finals follow the last of them; other verdicts lead to nothing."""
+    """Times that spare others are waited for, as finals follow the last; other verdicts lead to nothing."""
     names = "abcd"
     state = make_state(*names, judge=OTHER, window=4, exhausted=is_exhausted, room_bytes=1000)
     begin(state, *names)
@@ -208,7 +208,7 @@ def test_a_device_is_held_for_verdicts_that_more_may_follow(
 
 
 def test_finals_run_on_the_device_that_is_still_held() -> None:
-    """It waits for the last verdict on cores that it shares, for the source's answer, and while they are looked up."""
+    """It waits for the last verdict on shared cores, the source's answer, and while both are looked up."""
     state = make_state("a")
     begin(state, "a")
     commands = run_well(state, "a")

@@ -1,4 +1,4 @@
-"""Accesses that are certainly outside their tile are refused before a target builds anything; indices that wrap get a note."""
+"""Accesses certainly outside their tile are refused before any build; indices that wrap get a note."""
 
 import itertools
 from collections.abc import Callable
@@ -106,7 +106,7 @@ INSIDE = (
 def test_an_access_that_is_certainly_outside_is_refused_with_its_line(
     ask: Callable[..., ElaboratedConfig | Failed], lines: str, *, with_tir: bool
 ) -> None:
-    """Every target says the same; elements of loops are refused only where no code of ours looks at them as they run."""
+    """Every target says the same; elements of loops are refused only if no code of ours looks as they run."""
     reply = ask(lines, with_tir=with_tir)
     if lines in UNGUARDED and not with_tir:
         assert isinstance(reply, ElaboratedConfig)

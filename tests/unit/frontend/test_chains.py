@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 def scale(size: object, *, with_factor: bool = False) -> Make:
-    """A function of a chain: a kernel that takes any block but 7, and a factor with each call if that is wanted."""
+    """A function of a chain: a kernel that takes any block but 7, and on request a factor per call."""
     import tilelang.language as T  # noqa: N812
 
     def make(block: object = None, threads: object = None) -> object:
@@ -92,7 +92,7 @@ def test_configs_may_be_made_by_a_function_or_be_axes() -> None:
 
 
 def test_sizes_and_numbers_come_from_the_inputs() -> None:
-    """What comes with each call is read off the inputs that the caller names, and numbers are none of the tensors."""
+    """What comes with each call is read off the inputs that the caller names; numbers are no tensors."""
     given = [np.zeros(96, np.float32), 2.5]
     chain = read(scale("open", with_factor=True), CONFIGS, given, supply_prog=lambda _: given)
     assert (chain.arguments["n"], chain.arguments["f"]) == (96, 2.5)
@@ -101,7 +101,7 @@ def test_sizes_and_numbers_come_from_the_inputs() -> None:
 
 
 def test_the_rule_of_a_declared_kernel_holds_for_its_chain() -> None:
-    """Configs that ``where`` rejects are left out, also for sizes that come with the call; if none is left, the error names the rule."""
+    """Configs that ``where`` rejects are left out, for a call's sizes too; if none is left, it is named."""
 
     def fits(block: int, threads: int = 64, size: object = 64, n: int = 96) -> bool:
         return n % block == 0 and block < 64

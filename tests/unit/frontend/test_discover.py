@@ -367,7 +367,7 @@ def test_where_gets_what_it_names(where: Any, expected: bool) -> None:
 def test_what_where_rejects_is_not_elaborated(
     arguments: dict[str, Any], config: dict[str, Any], says: str
 ) -> None:
-    """Given, by default or among the arguments: one line names the config, the shape and the line of the rule."""
+    """Given, by default or as argument: one line names the config, the shape and the rule's line."""
 
     class Divides:
         def __call__(self, M: int, block: int) -> bool:

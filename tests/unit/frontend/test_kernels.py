@@ -130,7 +130,7 @@ def test_digest_of_tir_knows_no_lines(make_kernel: Callable[..., Any], tmp_path:
 def test_kernel_without_a_program_has_parameters_and_a_refusal(
     make_kernel: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """What threads tell each other is refused by the tile IR; who takes TIR gets it with its parameters' roles."""
+    """What threads tell each other the tile IR refuses; who takes TIR gets it with parameters' roles."""
     made = make_kernel(_reverse(tmp_path, "threads"), with_tir=True)
     expected = [("A", "in"), ("B", "out"), ("S", "inout")]
     assert made.kernel.program == ""

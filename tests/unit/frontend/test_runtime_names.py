@@ -145,7 +145,7 @@ def author(tmp_path: Path) -> Iterator[Author]:
 
 
 def test_a_size_that_is_named_in_a_called_function_can_be_given(author: Author) -> None:
-    """Helpers, closures, methods, tables and other modules are read; a computed name is known once the kernel is elaborated."""
+    """Helpers, closures, methods, tables and modules are read; elaboration knows computed names."""
     described = author.answer(DescribeKernels())
     assert isinstance(described, Kernels)
     known = {info.name: info for info in described.kernels}

@@ -121,7 +121,7 @@ class _SlowRun(_LaneRun):
 
 
 def touched(report: Report) -> Touched:
-    """What the report says about elements; an update reads and writes them, but for an exchange that binds no variable."""
+    """What the report says about elements; updates read and write, except exchanges that bind nothing."""
 
     def reads(access: Access) -> bool:
         is_exchange = isinstance(access.stmt, Atomic) and access.stmt.kind == "exchange"
@@ -287,7 +287,7 @@ EXAMPLES = 400 if IS_WHOLE else 60
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nests())
 def test_generated_nests(program: Program) -> None:
-    """A nest has the bits, and touches the elements, that it has lane by lane, or is refused and changes nothing."""
+    """A nest has the bits, and touches the elements, as lane by lane, or is refused unchanged."""
     _compare_generated(program)
 
 
@@ -415,7 +415,7 @@ def test_the_same_value_read_by_another_lane_is_harmful() -> None:
 
 
 def test_each_two_statements_in_conflict_are_told() -> None:
-    """That one of the lanes reads what it has written itself does not hide that another one writes it, too."""
+    """That a lane reads what it has written itself does not hide that another one writes it, too."""
     found = report(
         "for i in parallel(8):",
         "    if i == 0 or i == 5:",

@@ -1,4 +1,4 @@
-"""Products of a sparse matrix: what they mean, by which rules, and what they read where they are asynchronous."""
+"""Products of a sparse matrix: their meaning, their rules, and what asynchronous ones read."""
 
 import numpy as np
 import pytest

@@ -277,7 +277,7 @@ def test_a_tolerance_may_be_meant_by_element_and_allow_for_a_share() -> None:
 def test_a_few_huge_elements_allow_no_error_of_the_others(
     dtype: str, size: int, count: int, factor: float
 ) -> None:
-    """Whether one element is huge or a part of all: the others are compared by their own size, and the message says so."""
+    """Be one element huge or a part of all: others are compared by their own size, as the message says."""
     numpy = DTYPES[dtype].numpy
     want = np.random.default_rng(3).uniform(1, 3, size)
     want[:count] *= min(factor, 2e4 if dtype == "float16" else math.inf)

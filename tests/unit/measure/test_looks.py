@@ -9,7 +9,7 @@ from tileyard.measure.looks import LOOKS, MeanInterval, mean_interval
 
 
 def test_looking_often_is_wrong_no_more_often_than_is_stated() -> None:
-    """Of values around 0 at most a share of ``alpha`` is ever called different from 0, whoever stops when it suits."""
+    """Of values around 0 at most ``alpha`` is ever called different from 0, whenever one stops."""
     draw = random.Random(1)
     alpha, runs = 0.05, 800
     wrong = 0
@@ -60,7 +60,7 @@ def test_the_margin_parts_what_matters_from_what_does_not(
 
 
 def test_earlier_values_say_how_large_the_noise_is() -> None:
-    """One value with five earlier ones about another mean: false alarms are as rare as promised, a plain change is seen."""
+    """One value with five earlier ones of another mean: false alarms are rare, plain changes are seen."""
     draw = random.Random(3)
     trials = 2000
     alarms = found = 0

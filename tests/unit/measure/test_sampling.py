@@ -269,7 +269,7 @@ def test_winner_is_the_same_in_any_order(script: Script) -> None:
 
 
 def test_launches_are_counted_where_that_is_asked_for(script: Script) -> None:
-    """So many warm up and so many are timed one by one, whatever their times; a clear loser is given up as ever."""
+    """So many warm up and so many are timed singly, whatever their times; clear losers are given up."""
     counted = msgspec.structs.replace(POLICY, warmup_launches=5, launches=40)
     launch = script(jitter(100.0, 0.5))
     assert len(measure(launch, counted).samples_ns) == 40

@@ -1,4 +1,4 @@
-"""The pass that makes asynchronous Programs synchronous: text in, text out, and where statements come from."""
+"""The pass that makes asynchronous Programs synchronous: text in, text out, and statements' origins."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

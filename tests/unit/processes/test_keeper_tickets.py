@@ -123,7 +123,7 @@ def test_a_higher_priority_goes_ahead(ask: Asker) -> None:
 
 
 def test_a_turn_in_the_future_does_not_count(locks: Path) -> None:
-    """The host's clock was set back: the job waits no longer than one that has had no turn, and its next turn counts again."""
+    """The host's clock was set back: the job waits as one that has had no turn, and its next turn counts."""
     directory = LockDirectory(str(locks))
     requests = []
     for job in ("a", "b"):

@@ -66,7 +66,7 @@ requests = st.lists(
 def test_a_grant_changes_nobody_elses_place(
     kinds: list[tuple[str, int, int]], chance: random.Random
 ) -> None:
-    """So who waits for the one ahead waits for the right one; and no request of a job overtakes an older one."""
+    """So who waits for the one ahead waits for the right one; no request of a job overtakes an older one."""
     queue = [asked(n + 1, job, uid, priority) for n, (job, uid, priority) in enumerate(kinds)]
     taken: Taken = {(1, "a", CARD): chance.randint(-9, 0), (2, "b", CARD): chance.randint(-9, 0)}
     for now in range(100, 100 + len(queue)):

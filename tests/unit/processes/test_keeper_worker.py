@@ -10,7 +10,7 @@ DEVICES = ["choice=gpu:1", "lock=/locks/a.lock", "env=SEEN=x", "mask=SEEN", "cho
 
 
 def test_all_devices_of_a_lease_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each variable names all of them; what a mask leaves is numbered from 0; a name that does not end in an index stays whole."""
+    """Each variable names all; a mask's count from 0; a name without an index at its end stays whole."""
     for name in ("TILEYARD_TREE", "TILEYARD_PARTS"):
         monkeypatch.delenv(name, raising=False)
     options = Options([*LINE, *DEVICES, "--", "true"], {})

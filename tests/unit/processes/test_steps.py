@@ -179,7 +179,7 @@ def test_a_line_is_in_its_log_before_it_is_told_of(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_program_said_of_its_failure_is_one_line(tail: str, expected: str) -> None:
-    """A compiler's first error, with the shortest form of its path; all of an exception; else the last line."""
+    """A compiler's first error with its shortest path; all of an exception; else the last line."""
     assert find_telling(tail) == expected
 
 

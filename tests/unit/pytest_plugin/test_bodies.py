@@ -166,7 +166,7 @@ def jit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_what_tilelang_compiles_is_found_and_not_run(
     jit: ModuleType, tmp_path: Path, body: str, expected: list[tuple[object, ...]]
 ) -> None:
-    """A factory's call, its ``compile`` and TileLang's own are found with their arguments; reading calls none."""
+    """A factory's call, its ``compile`` and TileLang's own are found with arguments; nothing is called."""
     module = load(tmp_path, f"def test(M):\n    {body}\n")
     vars(module).update(scale=jit.whole, compile=jit.compile)
     found = list(find_compiles(module.test, {"M": 3}, []))

@@ -31,7 +31,7 @@ QUEUE = ForeignQueue(
 def test_who_borrows(
     fixtures: list[str], answer: bool | None, target: str, outcome: Outcome, expected: bool
 ) -> None:
-    """Who leases a device, unless the tree says otherwise, its kernel is for another class, or it cannot begin."""
+    """Who leases a device, unless the tree says otherwise, its kernel is of another class, or it cannot."""
     hook = SimpleNamespace(pytest_tileyard_borrows=lambda item: answer)
     item: Any = SimpleNamespace(nodeid="test", fixturenames=fixtures, ihook=hook)
     result = StepResult(step="step", target=target, outcome=outcome)

@@ -52,7 +52,7 @@ def test_fewer_devices_than_a_task_needs_are_refused(
 
 @pytest.mark.slow
 def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
-    """What it was at is to blame, a new one goes on with the next, and what may take too long is not begun."""
+    """The current one is to blame, a new one goes on with the next, and what may be too long is not begun."""
     limits = {"first": 20.0, "dies": 20.0, "early": 20.0, "ends": 20.0, "never": 1000.0}
     calls = tuple(
         FarCall(name=name, limit_s=limit_s, modules={}, given="", answer="")

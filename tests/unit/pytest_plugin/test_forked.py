@@ -91,7 +91,7 @@ def test_a_crash_says_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    """Past its limit a copy says where it is and is killed, also where it ignores that, and its children with it."""
+    """Past its limit a copy says where it is and is killed, even if it ignores that, with its children."""
     child_pid = tmp_path / "pid"
 
     def work(_: Teller) -> None:
@@ -112,7 +112,7 @@ def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_waits_for_a_core_count_for_tests(tmp_path: Path) -> None:
-    """A test that has a sixteenth of its core has used as much of its limit as has passed; a compile step: see test_pytest_kernels.py."""
+    """A test on a sixteenth of a core has used all the time that passed; test_pytest_kernels.py has steps."""
 
     def work(_: Teller) -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -190,7 +190,7 @@ def test_a_second_interrupt_in_a_loop_is_quiet(caplog: pytest.LogCaptureFixture)
 
 
 def test_all_copies_of_a_lane_begin_alike(tmp_path: Path) -> None:
-    """They are copies of the process as it was when the lane was made, also after one has killed its parent."""
+    """They are copies of the process at the lane's start, also after one has killed its parent."""
     state = ["before"]
 
     def work(number: int, teller: Teller) -> None:

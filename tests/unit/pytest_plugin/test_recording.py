@@ -80,7 +80,7 @@ def test_a_zero_is_kept_only_where_it_is_true(
 
 
 def test_a_second_interrupt_is_one(tmp_path: Path) -> None:
-    """Where pytest had no status yet when it came, the report has that of an interrupted run, and no test is missed."""
+    """If it came before pytest had a status, the report is of an interrupted run, and no test is missed."""
     with TrialStore.open(tmp_path) as store:
         writer = TrialWriter(tmp_path, store, "r1")
         recording = Recording("r1", 0.0, writer, str(tmp_path / "report.json"))

@@ -14,7 +14,7 @@ def item(name: str, *fixtures: str) -> Any:  # noqa: ANN401 - pytest's
 
 
 def test_tests_run_ahead_whose_compilations_are_not_all_known() -> None:
-    """Those that hold a device or are worth reading, have no step, and of which reading found nothing, or not all."""
+    """Those that hold a device or are worth reading, without a step or a complete reading."""
     declared = DeclaredSteps((), "cpu", 300.0)
     names = ("found", "partly", "nothing")
     declared.bodies = {f"t.py::{name}": [f"t.py::{name}#body:0"] for name in names}

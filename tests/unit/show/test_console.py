@@ -96,7 +96,7 @@ def show_boxed(width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [200, 80, 60, 44, 20])
 def test_a_border_is_whole_or_is_left_out(width: int) -> None:
-    """Where parameters have no room for columns of their own they share one; each keeps its name and its value."""
+    """Parameters without room for their own columns share one; each keeps its name and value."""
     lines = show_boxed(width)
     *rows, below = lines
     assert below == "the same in all rows: outcome=passed"

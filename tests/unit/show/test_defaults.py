@@ -1,4 +1,4 @@
-"""Defaults of options from the project's file: which one counts, what is refused, and what ``config`` shows."""
+"""Defaults of options from the project's file: which counts, what is refused, and what ``config`` shows."""
 
 import json
 from collections.abc import Callable
@@ -123,7 +123,7 @@ def test_config_shows_values_and_places(project: Path, capsys: pytest.CaptureFix
 def test_without_a_file_nothing_is_shown(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file above the root of the repository is not the project's; neither is a pyproject.toml without our table."""
+    """A file above the repository's root is not the project's, nor is a pyproject.toml without our table."""
     write(project.parent, "slots = 3\n")
     write(project, '[project]\nname = "tileyard-x"\n', "pyproject.toml")
     monkeypatch.delenv("TILEYARD_HOME")

@@ -15,7 +15,7 @@ pieces = st.lists(st.sampled_from(["#", "##[", "[add-mask]x", ":", "::", " ", "\
 
 @given(pieces)
 def test_no_line_is_a_command(texts: list[str]) -> None:
-    """As GitHub's runner reads them: ``##[`` anywhere, or ``::`` at the start, after blanks; all else is unchanged."""
+    """As GitHub's runner reads them: ``##[`` anywhere, or ``::`` first but for blanks; else unchanged."""
     stream = GuardedStream(io.BytesIO(), "utf-8", newline="")
     for text in texts:
         stream.write(text)

@@ -170,7 +170,7 @@ def test_a_device_runs_one_case() -> None:
 
 
 def test_each_change_is_shown_once() -> None:
-    """The first wait for a device is a change, and the next one once it was held; most events change nothing."""
+    """The first wait for a device is a change, and the next once it was held; most events change nothing."""
     awaited = DeviceAwaited(device="npu:0", at=0.0, holder="bob")
     leased = DeviceLeased(device="npu:0", at=0.0, lease=1)
     over = RunEnded(run="r", at=0.0, reason="budget")
@@ -185,7 +185,7 @@ def test_each_change_is_shown_once() -> None:
 
 
 def test_the_best_trial_is_the_fastest_that_is_right() -> None:
-    """A wrong result wins nothing, and a time of the finals counts more than one of the screening; a control has no place."""
+    """A wrong result wins nothing, times of finals count most, and a control has no place."""
 
     def timed(
         case: str, median_ns: float, outcome: Outcome = Outcome.PASSED, **fields: object

@@ -173,7 +173,7 @@ def ended(number: int, wrong: int, outcome: Outcome = Outcome.MISMATCH) -> Trial
 
 
 def test_what_ends_alike_has_one_line() -> None:
-    """Wrong results of one kind, refusals that differ in numbers, and configs that were not reached; on a terminal, too."""
+    """Wrong results of one kind, refusals that differ in numbers, configs not reached; on a terminal, too."""
     refused = [
         msgspec.structs.replace(trial(n, Outcome.COMPILE_ERROR), message=f"needs {n} KiB")
         for n in range(4)
@@ -197,7 +197,7 @@ def test_what_ends_alike_has_one_line() -> None:
 
 
 def test_a_reference_is_doubted_where_all_configs_are_wrong_alike() -> None:
-    """Neither where one passed, nor where they are wrong in different ways; those that never ran say nothing."""
+    """Neither where one passed, nor where they are wrong differently; those never run say nothing."""
     question = "all 3 configs differ in the same way from the reference: is the reference right?"
     alike = (*(ended(n, 960 + n) for n in range(3)), ended(8, 0, Outcome.NOT_RUN))
     for trials, is_asked in (
@@ -388,7 +388,7 @@ def test_a_finalist_is_shown_with_the_times_that_decided() -> None:
 
 
 def test_a_disturbed_study_names_no_order() -> None:
-    """The configs are shown with the times of the screening, failures as of any study, and the last line says why."""
+    """The configs have the screening's times, failures are as in any study, and the last line says why."""
     why = "the finals took at least 9.8 x as long as the screening of the same configs"
     before = msgspec.structs.replace(result(), best=None, finals=(), control=None)
     disturbed = msgspec.structs.replace(before, disturbances=(why, why), disturbed=True)
@@ -487,7 +487,7 @@ def also_built(*configs: Build) -> CompileResult:
 
 
 def test_what_another_target_makes_of_configs_is_a_column() -> None:
-    """Whether each builds, and fits; the reason of those that do not, once; how many do; and the best one's fate."""
+    """Whether each builds and fits; each reason once; how many do; and the best one's fate."""
     refused = msgspec.structs.replace(built(6, Outcome.COMPILE_ERROR), too_large=True)
     other = also_built(
         built(1, Outcome.PASSED, 0.0),
@@ -551,7 +551,7 @@ def test_figures_have_units() -> None:
 
 
 def test_finals_are_counted_by_themselves() -> None:
-    """The configs of the view and of the result are equally many; without a device nothing is shown as running."""
+    """View and result have equally many configs; without a device nothing is shown as running."""
     started, *planned = events()[:3]
     first, second = (
         msgspec.structs.replace(trial(i, Outcome.PASSED, 2e6), reused=True) for i in (1, 2)
@@ -602,7 +602,7 @@ def test_a_comparison_says_how_far_it_is() -> None:
     ("budget_s", "expected"), [(None, "4.0 s"), (60.0, "4.0 s"), (15.0, "1.0 s"), (9.0, "0.0 s")]
 )
 def test_a_study_says_how_long_it_may_still_take(budget_s: float | None, expected: str) -> None:
-    """At the pace of the last configs that were run, within the budget; those that are known already took no time."""
+    """At the pace of the last configs that ran, within the budget; known ones took no time."""
     view, layout = RunView(), StudyLayout()
     view.take(RunStarted(title="tune gemm", run="r", cases=6, budget_left_s=budget_s), 0.0)
     for number, at_s in enumerate((10.0, 12.0, 14.0), start=1):

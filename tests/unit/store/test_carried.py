@@ -1,4 +1,4 @@
-"""Trials that are carried to another home: once each, with the choices they led to, and nothing of a bad file."""
+"""Trials carried to another home: once each, with the choices they led to, and none of a bad file."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A store in which bytes have changed, or that cannot grow: one line, and no trial is lost by following it."""
+"""A store with changed bytes, or that cannot grow: one line, and no trial is lost by following it."""
 
 import random
 import resource
@@ -17,7 +17,7 @@ MOST_BYTES = 8192
 
 
 def test_no_changed_byte_is_a_bug_of_ours(tmp_path: Path, make_trial: MakeTrial) -> None:
-    """Half of them are in the first page, with the names of tables: the store is refused in one line, or read as far as possible."""
+    """Half are in the first page, with tables' names: the store is refused in one line, or read so far."""
     home = tmp_path / "home"
     with TrialStore.open(home) as store:
         store.record_all([make_trial(f"t{number}") for number in range(20)])

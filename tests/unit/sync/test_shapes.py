@@ -32,7 +32,7 @@ def trips_of(plan: Plan, measure: Kernel) -> set[int | None]:
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("size", [64, 100 * 16, 4096])
 def test_a_loop_runs_each_small_number_of_times(stages: int, size: int) -> None:
-    """From none to two more than there are stages, and once for three times as many, whatever the sizes given."""
+    """From none to two more than the stages, and once three times as many, whatever the sizes given."""
     measure = matmul(stages)
     plan = plan_instances({"M": size, "N": size, "K": size}, measure, are_given=False)
     assert trips_of(plan, measure) == {*range(stages + 3), 4 * stages + 2}

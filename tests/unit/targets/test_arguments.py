@@ -11,7 +11,7 @@ from tileyard.targets.arguments import guard
 
 
 def test_a_kernel_answers_only_for_numbers_for_which_its_rule_was_evaluated() -> None:
-    """Sizes and scalars that ``where`` takes are compared with those of the build, or given to the rule once; others are free."""
+    """Sizes and scalars that ``where`` takes are compared with the build's, or given to the rule once."""
     n, m = Var("n", "int32"), Var("m", "int32")
     params = (
         Tensor(

@@ -1,4 +1,4 @@
-"""Accesses past the end of a tile that the CPU target stores otherwise, or not at all: each is a fault, as in the interpreter."""
+"""Accesses past the end of a tile that the CPU target stores otherwise, or not at all, are faults."""
 
 import re
 
@@ -73,7 +73,7 @@ NAMES = re.compile(r"\b[a-z]\b")
 
 
 def _make_text() -> str:
-    """A kernel whose scalar parameter ``which`` selects the access; the one-letter names of each are its own."""
+    """A kernel whose scalar ``which`` selects the access; one-letter names of each are its own."""
     tiles, body = [], []
     for number, access in enumerate(PAST_THE_END.values()):
         lines = [*FILLED, *access.strip().split("\n")]

@@ -1,4 +1,4 @@
-"""Statements over the same rows that the CPU target does in one pass: what they give, and what is left out."""
+"""Statements over the same rows that the CPU target does in one pass: results, and what is left out."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Sanitized builds for the CPU: a read of what a block has not written is a fault, with two lines; all else is as usual."""
+"""Sanitized builds for the CPU: a block's read of what it has not written is a fault, with two lines."""
 
 import re
 
@@ -83,7 +83,7 @@ NAMES = re.compile(r"\b[a-z]\b")
 
 
 def _make_text() -> str:
-    """A kernel whose scalar parameter ``which`` selects the body; the one-letter names of each are its own."""
+    """A kernel whose scalar ``which`` selects the body; one-letter names of each are its own."""
     tiles, body = [], []
     for number, text in enumerate((*(case[-1] for case in TOO_EARLY.values()), RIGHT)):
         numbered = rf"\g<0>{number}"

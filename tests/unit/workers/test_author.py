@@ -80,7 +80,7 @@ def test_requests_that_make_no_sense_are_matters_of_usage(tmp_path: Path) -> Non
 
 
 def test_a_config_that_where_rejects_is_refused_by_its_build(tmp_path: Path) -> None:
-    """So does each verb that runs a given config, such as test, bundle and the pytest plugin; one that draws configs says why none is left."""
+    """So do verbs that run a given config, as test and bundle; one that draws says why none is left."""
 
     @tileyard.kernel(space={"block": [4, 8]}, where=lambda N, block: N % block == 0)
     def kernel(N: int, block: int = 8) -> None:

@@ -455,7 +455,7 @@ def test_a_file_that_a_module_read_when_it_was_imported_counts(
 def test_a_reference_that_reads_is_remembered_by_what_it_read(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unchanged and absent files, and variables that its code names, lead to the kept result; others to another key."""
+    """Unchanged and absent files, and variables that its code names, lead to the kept result, else not."""
     there, absent = Path(__file__).with_name("test_author.py"), tmp_path / "absent"
     environ = os.environ
 

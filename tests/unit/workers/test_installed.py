@@ -68,7 +68,7 @@ def digest_of(known: str) -> str:
 
 @pytest.mark.parametrize("change", ["edit", "exchange", "add", "remove", "record"])
 def test_a_changed_folder_is_read(packages: Path, objects: ObjectStore, change: str) -> None:
-    """A file of the same size and time of modification, another one in its place, one more, one less, another record."""
+    """A file of equal size and time, another in its place, one more, one less, another record."""
     first, path = digest(packages, objects), packages / "pack" / "inner" / "one.py"
     mark(objects)
     status = path.stat()

@@ -23,7 +23,7 @@ TOOL = "/usr/bin/cat"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A host in small: a suite, two folders of programs, a library, and the variables that a run is started with."""
+    """A host in small: a suite, two folders of programs, a library, and the variables of a run's start."""
 
     root: Path
     environ: dict[str, str] = field(default_factory=dict)
@@ -195,7 +195,7 @@ def mark(names: Mapping[str, tuple[Step, object]]) -> list[ParameterSet]:
 
 @pytest.mark.parametrize("name", mark(PLANTED))
 def test_a_planted_change_is_seen(name: str, place: Place) -> None:
-    """Before it and after it the step is identified without a doubt, as something else; without one, as the same."""
+    """Before and after it the step is identified for certain, as something else; without one, the same."""
     step, change = PLANTED[name]
     before, same = place.look(step), place.look(step)
     after = change(place).look(step)
@@ -212,7 +212,7 @@ def compile_program(place: Place, name: str, source: str, *options: str) -> None
 
 @pytest.mark.slow
 def test_a_library_is_part_of_a_program(place: Place) -> None:
-    """Where RUNPATH leads, also where another one comes before it; one that starts programs leaves a doubt."""
+    """Where RUNPATH leads, also past another one in front; one that starts programs leaves a doubt."""
     compile_program(place, "lib/libit.so", "int it(void) { return 1; }", "-shared", "-fPIC")
     linked = (f"-L{place / 'lib'}", "-lit", f"-Wl,-rpath,{place / 'package'}:{place / 'lib'}")
     compile_program(place, "bin/main", "int it(void); int main(void) { return it(); }", *linked)
@@ -258,7 +258,7 @@ def test_what_cannot_be_seen_leaves_a_doubt(name: str, place: Place) -> None:
 
 @pytest.mark.slow
 def test_what_a_step_does_not_get_decides_nothing(place: Place) -> None:
-    """A variable that is neither declared nor usual, a program that it does not run, a module of that kind."""
+    """A variable neither declared nor usual, a program that it does not run, a module of that kind."""
     before = place.look(CHECK)
     changed = with_variable(place, "SETTING", "other")
     change_file("bin/sim")(place)

@@ -49,7 +49,7 @@ def test_the_device_is_what_the_queue_says() -> None:
 
 
 def test_an_undeclared_device_is_taken_at_the_queues_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without locks, with what the queue has set for it, or for each of several, else with what is usual for its class."""
+    """Without locks, with what the queue has set for it or each of several, else its class's usual ones."""
     device = accept_device("npu:3")
     expected = ("npu:3", "npu", (), {"ASCEND_RT_VISIBLE_DEVICES": "3"})
     assert (device.name, device.kind, device.locks, device.env) == expected

@@ -1,4 +1,4 @@
-"""What TileLang's passes make of a few kernels, to be compared between processes. Imports TileLang: import this late."""
+"""What TileLang's passes make of a few kernels, to compare processes. Imports TileLang: import it late."""
 
 import hashlib
 

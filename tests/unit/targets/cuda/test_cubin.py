@@ -80,7 +80,7 @@ def test_instructions_are_counted_by_kind(cubin: bytes) -> None:
 
 
 def test_every_kind_is_of_its_own() -> None:
-    """No number is of two kinds, and what warps do among their lanes has a kind, as moves and padding have."""
+    """No number is of two kinds; what warps do among lanes has a kind, as moves and padding have."""
     numbers = [number for kind in KINDS.values() for number in kind]
     assert len(numbers) == len(set(numbers))
     # MOV, SHFL, NOP, and what is not an instruction

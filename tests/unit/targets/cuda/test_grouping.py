@@ -111,7 +111,7 @@ def test_code_that_reads_a_shared_table_is_compiled_alone() -> None:
 
 @pytest.mark.parametrize(("alone_s", "each_s", "expected"), [(0.5, 0.2, 8), (0.2, 0.5, 1)])
 def test_what_pays_is_found_out(alone_s: float, each_s: float, expected: int) -> None:
-    """One alone and one group are timed, after a first one that makes the headers, and the better way is kept."""
+    """One alone and one group are timed, after one that makes the headers; the better way is kept."""
     size = GroupSize()
     assert size.choose(24) == 1
     size.note(1, 5.0)

@@ -169,7 +169,7 @@ def test_other_machines_do_not_do_the_same(tmp_path: Path, first: str, second: s
 
 
 def test_what_tests_read_from_the_environment_tells_them_apart(tmp_path: Path) -> None:
-    """Also where one command runs a part of what the other one runs; a variable that they do not read does not."""
+    """Also if one command runs a part of the other; a variable that they do not read changes nothing."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "test_a.py").write_text("MODE = 1", encoding="utf-8")
     (tmp_path / "t" / "test_b.py").touch()
@@ -436,7 +436,7 @@ def test_only_a_job_that_runs_whenever_the_other_does_keeps_what_both_do(
 def test_what_a_script_may_leave_out_or_builds_in_another_way_is_no_substitute(
     tmp_path: Path, first: str, second: str, able: str
 ) -> None:
-    """Branches of scripts, failures that they ignore, parts of a build, other options, and checks of other builds."""
+    """Branches of scripts, ignored failures, parts of a build, other options, checks of other builds."""
     find(tmp_path, a=steps(first), b=steps(second, "other"))
     assert list_able(look(tmp_path)) == able
 
@@ -456,7 +456,7 @@ def test_what_a_script_may_leave_out_or_builds_in_another_way_is_no_substitute(
 def test_an_event_starts_a_workflow_only_where_its_filters_fit(
     tmp_path: Path, first: str, second: str, able: str
 ) -> None:
-    """Paths, branches, types, and days of schedules; at events that only one has, it does its work as before."""
+    """Paths, branches, types, days of schedules; at events that only one has, it works as before."""
     find(tmp_path, a=steps("tool"), b=steps("tool", "other"))
     for name, on in (("a", first), ("b", second)):
         path = tmp_path / ".github" / "workflows" / f"{name}.yml"

@@ -44,7 +44,7 @@ def read(
 def test_defaults_of_tilelangs_ask_for_nothing(
     asked: dict[str, Any], expected: tuple[int, int] | None, limit_s: float | None
 ) -> None:
-    """A decorator passes its defaults on, a chain does not; what ``run`` leaves is as ``set_profile_args`` has it."""
+    """A decorator passes its defaults on, a chain does not; what ``run`` leaves, ``set_profile_args`` has."""
     options = read(*asked.pop("args", ()), **asked)
     policy = expected and TimingPolicy(warmup_launches=expected[0], launches=expected[1])
     assert (options.timing, options.timeout) == (policy, limit_s)

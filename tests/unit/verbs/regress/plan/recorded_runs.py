@@ -18,7 +18,7 @@ def record_runs(
     case: str = "scale/config-1",
     revisions: Sequence[str] = REVISIONS,
 ) -> None:
-    """A run for each time of head, a day after the one before; of None the binary is base's, and nothing was timed."""
+    """A run for each time of head, one a day; of None the binary is base's, and nothing was timed."""
     noise = random.Random(7)
     with TrialStore.open(home) as store:
         for day, time_ns in enumerate(times_ns):

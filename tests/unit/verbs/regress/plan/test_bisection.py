@@ -1,4 +1,4 @@
-"""Bisection with tests that may be wrong: over merges, past commits that cannot be tested, and back from a wrong step."""
+"""Bisection with tests that may be wrong: over merges, past untestable commits, back from a wrong step."""
 
 import random
 from collections.abc import Callable, Collection
@@ -25,7 +25,7 @@ def bisect(
     lies: Callable[[int], bool] = lambda asked: False,
     error: float = 0.05,
 ) -> tuple[set[int], bool, int]:
-    """The suspects, whether the one is confirmed, and how many tests it took. ``lies`` gets a test's number."""
+    """The suspects, whether one is confirmed, and the number of tests. ``lies`` gets a test's number."""
     asked = 0
 
     def test(base: str, head: str) -> Answer:
@@ -62,7 +62,7 @@ def test_the_culprit_is_found_wherever_it_is(parents: list[list[int]]) -> None:
 def test_a_likely_commit_is_tested_against_its_parent_at_once(
     parents: list[list[int]], culprits: Collection[int], most: int
 ) -> None:
-    """That answer counts as any other does: it is the last one, and a wrong one is outvoted, of a merge as well."""
+    """That answer counts as any other: it is the last one, and a wrong one is outvoted, of a merge too."""
     for culprit in culprits:
         suspects, is_confirmed, asked = bisect(parents, culprit, error=0.01)
         assert (suspects, is_confirmed) == ({culprit}, True)

@@ -1,4 +1,4 @@
-"""Environments that are made for a side: what was asked for in front, and behind it what is installed here."""
+"""Environments made for a side: what was asked for in front, what is installed here behind it."""
 
 import os
 import subprocess

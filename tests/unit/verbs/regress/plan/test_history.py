@@ -73,7 +73,7 @@ def test_a_run_that_timed_nothing_has_the_time_of_its_binary(tmp_path: Path) -> 
 
 
 def test_commits_count_and_not_when_they_were_timed(tmp_path: Path) -> None:
-    """As a bisection times them; a working tree with changes comes after its commit. Runs count where a commit is not known."""
+    """As a bisection times them; a changed working tree follows its commit; unknown commits go by run."""
     days = (0, 6, 3, 2, 1, 4, 5)
     revisions = [REVISIONS[number] for number in days]
     revisions[2] += " with changes in 1 file"

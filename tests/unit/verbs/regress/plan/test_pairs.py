@@ -43,7 +43,7 @@ def cases(*names: str) -> list[Case]:
 
 
 class Machine:
-    """Plays the engine: builds what is asked for, and times it as it is told. ``builds`` are binaries by kernel and side.
+    """Plays the engine: builds and times as it is told. ``builds`` are binaries by kernel and side.
 
     After ``most`` batches the time is over, and nothing more is run.
     """
@@ -134,7 +134,7 @@ class Machine:
 
 
 def noisy(ratios: Mapping[str, float], noise: float = 0.003) -> Samples:
-    """Times of about 1000 ns; those of a head are so many times as long. Processes differ by the noise, too."""
+    """Times of about 1000 ns; a head's are so many times as long. Processes differ by the noise, too."""
     draw = random.Random(3)
 
     def sample(kernel: str, slot: str) -> Sequence[float]:

@@ -136,7 +136,7 @@ def test_reports_that_agree_decide() -> None:
 
 
 def test_earlier_reports_say_what_one_number_for_each_side_is_worth() -> None:
-    """Of each benchmark on its own; a change among them counts as noise, and equal numbers are no proof that there is none."""
+    """Of each benchmark alone; a change among them is noise, and equal numbers do not prove its absence."""
     before = []
     for number, step in enumerate([-2, 1, 0, 2, -1] * 4):
         factor = 1 + step / 2000
@@ -171,7 +171,7 @@ def test_one_of_four_real_reports_is_judged_by_none_of_the_others() -> None:
 
 
 def test_noise_from_real_reports_spares_a_verdict_by_chance() -> None:
-    """Two of the four agree on a kernel so well that it seems faster; the noise of the other two says that they cannot know."""
+    """Two of four agree on a kernel so well that it seems faster; the others' noise says otherwise."""
     reports = read_reports(REPORTS)
     now = reports[2:]
     plain = verdicts(judge_reports(now, ("", ""), GATE))

@@ -72,7 +72,7 @@ def built(*changes: Change, limited: bool = True) -> TimedRow:
 
 
 def test_the_figure_is_the_first_that_breaks_a_limit() -> None:
-    """In the order of the limits; a kernel that cannot be built comes before; what breaks none is left out."""
+    """In the order of limits; a kernel that cannot be built comes before; what breaks none is left out."""
     smaller = Change(metric="code", base=64, head=32)
     spills = Change(metric="spills", base=8, head=0)
     assert find_change(compared(built(smaller, REGISTERS)), LIMITS) == MORE

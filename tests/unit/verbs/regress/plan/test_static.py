@@ -82,7 +82,7 @@ def test_instructions_are_compared_by_kind() -> None:
 
 
 def test_functions_are_told_apart_by_name() -> None:
-    """Where a kernel has several device functions, a change says of which; keys in their names do not count."""
+    """If a kernel has several device functions, a change names its own; keys in names do not count."""
     base = built("a", function("first_0000"), function("second_1111"))
     head = built("a", function("first_2222"), function("second_3333", registers=33))
     (row,) = compare([base], [head]).rows

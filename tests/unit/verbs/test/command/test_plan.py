@@ -1,4 +1,4 @@
-"""A prediction as the command line makes it: by what the suite's last run has measured, as the next run will."""
+"""A prediction by command line: by what the suite's last run has measured, as the next run will."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_shards_of_a_suite_are_told_with_their_lengths(
 def test_a_plan_says_what_its_policy_leaves_out(
     suite: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the run: which families, and the policies that run them; cases are named with the values of parameters."""
+    """As the run: which families, and which policies run them; cases' names have values of parameters."""
     suite.write_text(
         f'{SUITE}[parameters]\nmode = ["sim", "npu"]\n[policies.light]\nexclude = ["b/*"]\n'
     )

@@ -27,7 +27,7 @@ def timed(golden_s: float, run_s: float, check_s: float, golden: int = -1) -> Ti
 def test_runs_wait_for_golden_data_and_checks_for_lanes(
     cases: list[Timed], slots: int, lanes: int, expected: float
 ) -> None:
-    """A golden step that is shared is waited for by all; a check goes before golden steps that have not begun."""
+    """A shared golden step is waited for by all; checks go before golden steps that have not begun."""
     pieces = [range(case, case + 1) for case in range(len(cases))]
     assert simulate_steps(cases, pieces, Room(slots, lanes, slots + lanes)) == expected
 
@@ -45,7 +45,7 @@ def test_runs_wait_for_golden_data_and_checks_for_lanes(
 def test_slots_and_lanes_that_share_places_wait_for_each_other(
     cases: list[Timed], room: Room, expected: float
 ) -> None:
-    """The first to come is served first: a check waits for runs that began before it, and the next run for the check."""
+    """First come, first served: a check waits for earlier runs, and the next run for the check."""
     pieces = [range(case, case + 1) for case in range(len(cases))]
     assert simulate_steps(cases, pieces, room) == expected
 

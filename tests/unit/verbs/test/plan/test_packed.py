@@ -88,7 +88,7 @@ def test_only_what_was_built_is_packed(tmp_path: Path, objects: ObjectStore) -> 
 
 
 def test_files_of_run_and_check_steps_travel(tmp_path: Path, objects: ObjectStore) -> None:
-    """Not those of build and golden steps, whose results do, none from outside the suite, none of other cases."""
+    """Not those of build and golden steps, whose results do, nor any from outside, nor of other cases."""
     packed = unpack_suite(pack(tmp_path / "suite", objects, "t/a"), objects)
     root = Trees(objects).path(packed.files)
     found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}

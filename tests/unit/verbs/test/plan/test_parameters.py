@@ -80,7 +80,7 @@ def work_of(suite: Suite, case: str) -> CommandWork:
 def test_a_parameter_is_part_of_commands_environments_and_names(
     tmp_path: Path, settings: Settings
 ) -> None:
-    """The first value counts unless another is set; programs know their case without it, and their data are the same."""
+    """The first value counts unless one is set; programs know their case without it, with the same data."""
     sim, npu = read(tmp_path, settings), read(tmp_path, settings, mode="npu", level="3")
     expected = ["tadd/f32@sim,2", "tadd/f32_wide@sim,2", "tsub/default@sim,2"]
     assert [case.id for case in sim.cases] == expected
@@ -131,7 +131,7 @@ def test_files_of_a_suite_agree_on_their_parameters(tmp_path: Path, settings: Se
 
 
 def test_cases_are_named_with_and_without_values(tmp_path: Path, settings: Settings) -> None:
-    """Selections, skips, quarantines and times of other tools know both names; rules of other values are not idle."""
+    """Selections, skips, quarantines, foreign times know both names; other values' rules are not idle."""
     suite = read(tmp_path, settings, level="3")
     whole = choose(suite, Wish(policy="quick"), TODAY, {})
     expected = ["tadd/f32@sim,3", "tadd/f32_wide@sim,3", "tsub/default@sim,3"]

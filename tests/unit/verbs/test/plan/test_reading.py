@@ -443,7 +443,7 @@ case = [{ name = "c", seed = 3 }]
 def test_a_variable_for_some_steps_leaves_the_others_the_wider_one(
     tmp_path: Path, settings: Settings
 ) -> None:
-    """Also one that is passed on; hot runs are runs, hot checks are checks, and lists get it where they are named."""
+    """Also one that is passed on; hot runs are runs, hot checks are checks, lists get it where named."""
     text = """
 name = "levels"
 env = { A = "1", B = { value = "b", steps = ["run"] }, C = { steps = ["golden"] }, N = { value = "2", \

@@ -1,4 +1,4 @@
-"""Cases that others have registered: the recipe of the page, the Python of a suite, and keys that are not known."""
+"""Cases that others have registered: the page's recipe, a suite's Python, and unknown keys."""
 
 import os
 import re

@@ -244,7 +244,7 @@ def test_the_sentence_about_time_has_only_figures_that_say_something(
 
 
 def test_the_lead_of_a_run_is_what_neither_builds_nor_golden_steps_explain() -> None:
-    """Before its first case, so that the run that builds everything says it, too; a build that starts twice counts from the first."""
+    """Before its first case, also in a run that builds all; a repeated build counts from the first."""
     achieved = Achieved()
     for event in (
         BuildStarted(case="t/a", at=12.0),

@@ -121,7 +121,7 @@ def test_several_sizes_are_as_many_shapes(given: object) -> None:
 
 
 def test_several_named_shapes_are_as_many() -> None:
-    """Each with each combination of sizes; one name alone is the shape of a plain study, as is a text with commas."""
+    """Each with each combination of sizes; one name, or a text with commas, is a plain study's shape."""
     assert cross({"shape": ["small", "large"], "arg": {"M": [1, 2]}}) == [
         ("small", {"M": 1}, "--shape small --arg M=1"),
         ("small", {"M": 2}, "--shape small --arg M=2"),

@@ -49,7 +49,7 @@ def make_work(block: object, size: int = 8) -> KernelWork:
 
 
 def test_a_bundle_is_a_space() -> None:
-    """With all that its author says, as far as it was packed; each config finds its own binary, in the finals, too."""
+    """With all that its author says, if packed; each config finds its own binary, in the finals, too."""
     packed = make_packed(*map(make_work, (1, 1.0, 2)))
     opened = open_packed(packed, DETAILS, TuneRequest(), "s.tyb")
     space = opened.space

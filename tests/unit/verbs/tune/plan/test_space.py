@@ -167,7 +167,7 @@ def test_a_huge_space_is_sampled_without_being_listed() -> None:
     ],
 )
 def test_wrong_requests_name_what_exists(request_fields: dict[str, object], message: str) -> None:
-    """An unknown kernel, shape, argument or config key is named beside those that exist; so is what leaves nothing to try."""
+    """An unknown kernel, shape, argument or key is named beside existing ones, as is an empty choice."""
     expected = message
     with pytest.raises((UsageError, KernelFileError)) as caught:
         opened(PlainAuthor(GEMM, space=Space(axes=AXES)), **request_fields)

@@ -290,7 +290,7 @@ def test_a_known_time_is_measured_again_if_it_is_too_wide_or_else_used() -> None
 
 
 def test_a_clear_time_is_not_measured_again() -> None:
-    """However early it was abandoned, or however noisy it is: it is further from the best time than it is wide."""
+    """However early abandoned, or noisy, it is: it is further from the best time than it is wide."""
     bench = Bench({16: 25.0, 32: 60.0, 64: 60.0})
     far = msgspec.structs.replace(DISTURBED, low_ns=2000.0)
     bench.times = {
@@ -405,7 +405,7 @@ def test_finals_that_contradict_the_screening_are_held_again_after_a_pause() -> 
 
 @pytest.mark.parametrize("factor", [10.0, 2.7])
 def test_where_that_does_not_help_the_study_is_disturbed(factor: float, tmp_path: Path) -> None:
-    """It names no order, only who leads in the last finals, and its finals give no recorded trial its time."""
+    """It names no order, only the last finals' leader, which give no recorded trial its time."""
     bench = Bench({16: 100.0, 32: 101.0})
     bench.speeds = dict.fromkeys(HELD, factor)
     bench.speeds_of = {("finals-held3", 16): 1.1}
@@ -432,7 +432,7 @@ def test_where_that_does_not_help_the_study_is_disturbed(factor: float, tmp_path
     ],
 )
 def test_other_differences_are_no_contradiction(times: dict[tuple[str, int], float]) -> None:
-    """Caches and the clock of a device change times a little, and one config alone may have been disturbed before."""
+    """Caches and clocks change times a little, and one config alone may have been disturbed before."""
     bench = Bench(dict.fromkeys((16, 32, 64), 100.0))
     bench.speeds_of = times
     result = bench.drive()
@@ -453,7 +453,7 @@ def test_rounds_in_which_the_device_was_slow_are_no_contradiction() -> None:
 
 
 def test_a_screening_that_was_disturbed_is_repeated() -> None:
-    """Also of configs that had lost in it, with one timing per binary; then the finals are held again, at once."""
+    """Also of configs that had lost in it, one timing per binary; then finals are held again, at once."""
     bench = Bench({16: 100.0, 32: 101.0, 64: 50.0, 128: 50.0})
     bench.binaries = {16: "a", 32: "b", 64: "same", 128: "same"}
     bench.speeds = {"c0001": 3.0, "c0002": 3.0, "c0003": 100.0, "c0004": 100.0}
@@ -637,7 +637,7 @@ def test_the_budget_ends_the_screening_but_not_the_finals() -> None:
 
 
 def test_finals_are_part_of_the_budget() -> None:
-    """The screening leaves a fifth of it to them, at most 12 s, and they take no more rounds and meetings than fit."""
+    """The screening leaves a fifth to them, at most 12 s, and they take only fitting rounds and meetings."""
     for budget_s, before_s, expected in ((10.0, 8.0, 2.0), (600.0, 588.0, 12.0)):
         bench = Bench({16: 1e6, 32: 1e6, 64: 1e6}, budget_s=budget_s)
         bench.spread = 0.2
@@ -808,7 +808,7 @@ def test_a_device_that_alone_runs_something_is_compared_with_none() -> None:
 
 
 def test_what_is_wrong_on_another_draw_never_wins() -> None:
-    """Nor what has the same binary; the next one is checked in its place, and each config once for each draw."""
+    """Nor what has the same binary; the next is checked in its place, and each config once per draw."""
     draws = (Draw(seed=1), Draw(edges="zeros"))
     bench = Bench({16: 100.0, 32: 100.0, 64: 150.0, 128: 900.0}, draws=draws)
     bench.binaries = {16: "same", 32: "same"}
@@ -828,7 +828,7 @@ def test_what_is_wrong_on_another_draw_never_wins() -> None:
 def test_a_config_is_timed_only_once_its_sanitized_build_is_right(
     finals_only: bool, known: str
 ) -> None:
-    """That build is never timed itself, and a config that fails in it does not run otherwise; for finals only both are recorded."""
+    """That build is never timed, and a config failing in it runs no further; finals only record both."""
     sanitize = "cpu:native,sanitize=1"
     bench = Bench({16: 100.0, 32: 150.0}, sanitized=sanitize, finals_only=finals_only)
     bench.wrong_in = {("c0001-sanitized", 16)}

@@ -15,7 +15,7 @@ DEVICE = Device(name="cpu:0", kind="cpu", identity="x")
 
 
 class Run:
-    """Answers the cases of several studies with scripted latencies by shape and tile size, 0 for what is wrong.
+    """Answers several studies' cases with scripted latencies by shape and tile size, 0 for wrong.
 
     ``met`` are those of interleaved batches, where they differ.
     """
