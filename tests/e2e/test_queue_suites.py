@@ -175,7 +175,7 @@ def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
     """Crash, hang and silent end blame one case each; after the first two the card is probed.
 
-    The silent one runs again by itself, and then exit code 0 says that it ran. Outputs are compared here. Logs
+    The silent one runs again alone, and then exit code 0 says that it ran. Outputs are compared here. Logs
     hold the steps of both sides in order: golden and build step, the far side's output, and the check step.
     """
     names = ("a", "crash", "b", "hang", "wrong", "c", "quiet", "d")

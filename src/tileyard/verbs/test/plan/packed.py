@@ -73,7 +73,7 @@ def pack_suite(
 
 
 def _keep_used(entries: Iterable[Entry], cases: Sequence[SuiteCase]) -> Iterator[Entry]:
-    """Entries of a list that are about a case of the bundle; nothing is said of others where it runs."""
+    """Entries of a list that are about a case of the bundle, the only ones that matter where it runs."""
     return (one for one in entries if any(fits_case(one.cases, case) for case in cases))
 
 
