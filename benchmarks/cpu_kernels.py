@@ -56,9 +56,8 @@ Array = np.ndarray
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One kernel: its name in kernels_cpu.py, its arguments, and its arrays, the last one the output.
-
-    ``work`` is in floating-point operations, 0 where bytes are what counts. ``others`` are what it
-    meets, none where only the C compiler is timed. ``one_core`` says that it is not measured on all of them.
+    ``work`` is in floating-point operations, 0 where bytes are what counts. ``others`` are what it meets,
+    none where only the C compiler is timed. ``one_core`` says that it is not measured on all of them.
     """
 
     kernel: str
@@ -288,9 +287,8 @@ def build(case: Case, folder: Path) -> float:
 def measure(
     name: str, case: Case, cores: Sequence[int], folder: Path
 ) -> tuple[list[list[float]], int]:
-    """Seconds per launch of ours and of the others, one value a round, and what memory ours took.
-
-    The peak comes last where a case computes.
+    """Seconds per launch of ours and of the others, one value a round, and what memory ours took. The peak
+    comes last where a case computes.
     """
     env = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(len(cores)))}
     listed = ",".join(map(str, cores))

@@ -156,9 +156,8 @@ class HeldKernel:
 
 
 def measure(verb: str, where: str, size: int, cases: int) -> str:
-    """One run in a fresh home; the share of held time that is lost, and the memory of outputs.
-
-    All is built by a first run, so that the device waits for nothing but what is measured.
+    """One run in a fresh home; the share of held time that is lost, and the memory of outputs. All is built
+    by a first run, so that the device waits for nothing but what is measured.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

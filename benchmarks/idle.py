@@ -39,9 +39,8 @@ COMPILE_WORKERS = 4
 
 
 class Idleness:
-    """A listener that adds up, between two events, who could have run something and did not.
-
-    A device that was asked for and has not begun its first case is starting: its runner is.
+    """A listener that adds up, between two events, who could have run something and did not. A device that
+    was asked for and has not begun its first case is starting: its runner is.
     """
 
     def __init__(self, devices: int) -> None:

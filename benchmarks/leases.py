@@ -296,7 +296,6 @@ def find_unlogged(lines: Sequence[list[str]]) -> dict[int, str]:
 
 def count_turn_faults(grants: Sequence[Grant], unlogged: dict[int, str]) -> int:
     """Leases of a job while one of another job, as urgent, had not had a turn for longer and still waited.
-
     After an unlogged lease of one of the two, it is not known whether that counted as a turn, until the job
     has the next one.
     """

@@ -20,9 +20,8 @@ def draw_sparse(shape: tuple[int, int], dtype: str, seed: int) -> NDArray[np.gen
 def compress(
     dense: NDArray[np.generic], meta: str
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """What is not 0 of ``dense``, and the places that it has there as numbers of type ``meta``.
-
-    A group of four with fewer than two numbers fills up with zeros, so that the places ascend.
+    """What is not 0 of ``dense``, and the places that it has there as numbers of type ``meta``. A group of
+    four with fewer than two numbers fills up with zeros, so that the places ascend.
     """
     columns = dense.shape[1]
     group = sparse_group(name_of(dense.dtype))

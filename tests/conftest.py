@@ -45,10 +45,9 @@ SHARED = "shared"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a sweep need not run, and other parts; files of long tests come first, so that none
-    is left for the end.
-
-    Raises UsageError where finding tests has imported what takes seconds, once for each test process.
+    """Leave out what a sweep need not run, and other parts; files of long tests come first, so that none is
+    left for the end. Raises UsageError where finding tests has imported what takes seconds, once for each
+    test process.
     """
     if found := [name for name in ("tilelang", "torch") if name in sys.modules]:
         raise pytest.UsageError(
@@ -119,9 +118,8 @@ class CommandLine:
         return Path(self.env.get("TILEYARD_HOME", self.cwd / "home"))
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable.
-
-        Nor of the target that other tests have chosen for TileLang in their own process.
+        """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable. Nor
+        of the target that other tests have chosen for TileLang in their own process.
         """
         ours = ("PYTEST_", "TILELANG_DEFAULT_TARGET")
         outer = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
@@ -133,9 +131,8 @@ class CommandLine:
         return {**outer, **own, **self.env, **(extra or {})}
 
     def share(self, answers: Path) -> None:
-        """Have the home know what authors told other tests: nobody imports TileLang to be told again.
-
-        What is built and what is run is the home's own.
+        """Have the home know what authors told other tests: nobody imports TileLang to be told again. What is
+        built and what is run is the home's own.
         """
         (self.home / "objects" / "records").mkdir(parents=True)
         for name in ("records/answer", *(f"{number:02x}" for number in range(256))):
@@ -173,10 +170,9 @@ class CommandLine:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this run a folder of its own, and have programs be interrupted.
-
-    Each pytest that is started closes the folder that it would share with others to all other users. A
-    program that a shell begins in the background ignores interrupts, as all that it starts do.
+    """Give this run a folder of its own, and have programs be interrupted. Each pytest that is started closes
+    the folder that it would share with others to all other users. A program that a shell begins in the
+    background ignores interrupts, as all that it starts do.
     """
     if config.option.basetemp is None:
         config.option.basetemp = tempfile.mkdtemp(prefix="tileyard-tests-")
@@ -243,9 +239,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def knowing(tmp_path_factory: pytest.TempPathFactory, answers: Path) -> CommandLine:
-    """A command line with a home that is fresh but for what authors answer.
-
-    Answers are those for one working directory, so each such test has the same, emptied.
+    """A command line with a home that is fresh but for what authors answer. Answers are those for one working
+    directory, so each such test has the same, emptied.
     """
     folder = tmp_path_factory.getbasetemp() / "knowing"
     shutil.rmtree(folder, ignore_errors=True)
@@ -257,9 +252,8 @@ def knowing(tmp_path_factory: pytest.TempPathFactory, answers: Path) -> CommandL
 
 @pytest.fixture(autouse=True)
 def _reachable(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tests that act as other users get through to their folders, however deep these lie.
-
-    Where tests run in several processes, each has its folders one level deeper.
+    """Tests that act as other users get through to their folders, however deep these lie. Where tests run in
+    several processes, each has its folders one level deeper.
     """
     base = tmp_path_factory.getbasetemp()
     for folder in (base, base.parent, base.parent.parent):

@@ -48,10 +48,8 @@ SECONDS = 4.0
 
 
 def choose_part(tests: Iterable[str], part: str, known: Mapping[str, float]) -> set[str]:
-    """The tests (``FILE::NAME``) of one part, written ``2/6``.
-
-    ``known`` has CPU seconds by file, which balance the parts. Raises UsageError for a part that there is
-    not.
+    """The tests (``FILE::NAME``) of one part, written ``2/6``. ``known`` has CPU seconds by file, which
+    balance the parts. Raises UsageError for a part that there is not.
     """
     written = re.fullmatch(r"(\d+)/(\d+)", part)
     number, count = map(int, written.groups()) if written else (0, 0)

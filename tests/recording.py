@@ -25,9 +25,8 @@ run_warm = WarmPython.run
 
 
 class Notes(msgspec.Struct):
-    """What a test process has noted, by test without its parameters, or by what tests share.
-
-    ``lines`` has a bit for each line of the source, in the order of the recording.
+    """What a test process has noted, by test without its parameters, or by what tests share. ``lines`` has a
+    bit for each line of the source, in the order of the recording.
     """
 
     cpu_s: dict[str, float] = {}

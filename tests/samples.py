@@ -40,9 +40,8 @@ def walk_nodes(part: object) -> Iterator[Node]:
 
 
 def choose_cases(contents: Mapping[str, set[str]]) -> list[str]:
-    """Few cases that have everything which any case has.
-
-    One after another: always the one that adds most, and of these the smallest.
+    """Few cases that have everything which any case has. One after another: always the one that adds most,
+    and of these the smallest.
     """
     left = set().union(*contents.values())
     chosen: list[str] = []
@@ -64,9 +63,8 @@ def check_sample(cases: Iterable[Any], sample: Iterable[Any]) -> None:
 
 
 def sampled(cases: Iterable[Any], sample: Iterable[Any]) -> list[Any]:
-    """Values for ``parametrize``: those that are not in ``sample`` run in ``make test-all`` alone.
-
-    Raises ValueError if the sample is empty or has what is no case.
+    """Values for ``parametrize``: those that are not in ``sample`` run in ``make test-all`` alone. Raises
+    ValueError if the sample is empty or has what is no case.
     """
     known, kept = list(cases), list(sample)
     check_sample(known, kept)

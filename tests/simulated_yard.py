@@ -42,9 +42,8 @@ PLUGINS = {
 
 
 class SimulatedAuthor:
-    """Answers at once: a config is a ``Behaviour``, but for ``n``, which becomes a scalar argument.
-
-    Configs that differ in ``n`` alone share their artifact, and are measured each on its own.
+    """Answers at once: a config is a ``Behaviour``, but for ``n``, which becomes a scalar argument. Configs
+    that differ in ``n`` alone share their artifact, and are measured each on its own.
     """
 
     def __init__(self, objects: ObjectStore, cores: tuple[int, ...] = ()) -> None:

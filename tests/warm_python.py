@@ -107,9 +107,7 @@ def use_compiled(folder: str) -> None:
 
 def compile_once(folder: Path) -> None:
     """Have the cpu target copy what a C compiler has made of the same text before, for anyone who shares a
-    folder.
-
-    Counted is each time, so that a file's count does not depend on the files before it.
+    folder. Counted is each time, so that a file's count does not depend on the files before it.
     """
     toolchain = importlib.import_module("tileyard.targets.cpu.toolchain")
     run = toolchain.Toolchain._run

@@ -73,9 +73,7 @@ def cover(
     costs: Sequence[tuple[float, Sequence[str]]],
     shared: Mapping[str, float],
 ) -> list[tuple[int, int]]:
-    """The tests that cover lines at the least cost, best first, each with the lines that it adds, at least
-    1.
-
+    """The tests that cover lines at the least cost, best first, each with the lines that it adds, at least 1.
     ``ran`` has a row for each test and a column for each line, ``costs`` has a test's own CPU seconds and
     what it needs of ``shared``. Each test chosen has the most new lines per CPU second; lines that ran before
     count a little.

@@ -26,10 +26,9 @@ Table = Mapping[str, Mapping[str, Cell]]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Statements that read ``A`` and ``B``, 8 x 8 of the type in question, and write ``O``.
-
-    ``{d}`` stands for the type, ``#`` for what makes names unique. Every target's contract has cases
-    of its own for what ``has_cases``, of a choice of types.
+    """Statements that read ``A`` and ``B``, 8 x 8 of the type in question, and write ``O``. ``{d}`` stands
+    for the type, ``#`` for what makes names unique. Every target's contract has cases of its own for what
+    ``has_cases``, of a choice of types.
     """
 
     body: str

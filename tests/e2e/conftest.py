@@ -17,9 +17,8 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture
 def one_core() -> None:
-    """One core for a test and what it starts: there, one process of each kind is enough.
-
-    ``all_cores`` gives the others back.
+    """One core for a test and what it starts: there, one process of each kind is enough. ``all_cores`` gives
+    the others back.
     """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 

@@ -53,10 +53,9 @@ def link_packages(folder: Path) -> None:
 
 @dataclass(kw_only=True)
 class Hosted:
-    """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``.
-
-    Actions are replaced: checkouts are copies of the examples, artifacts and caches are folders, and nothing
-    is installed but links to the packages that tileyard needs, where they are asked for in a folder.
+    """Machines that run the jobs of a workflow. What is uploaded lies in ``artifacts``. Actions are replaced:
+    checkouts are copies of the examples, artifacts and caches are folders, and nothing is installed but links
+    to the packages that tileyard needs, where they are asked for in a folder.
     """
 
     folder: Path

@@ -41,9 +41,8 @@ def is_left(folder: Path) -> bool:
 def serve_queue(
     project: Path, served: str, /, *, counted: bool = True, **declared: object
 ) -> Iterator[Path]:
-    """Declare the queue as the docs do, apart from what is ``declared`` here, and serve it; its folder.
-
-    The server lends ``served``. Unless ``counted``, nothing tells it how many devices a task needs.
+    """Declare the queue as the docs do, apart from what is ``declared`` here, and serve it; its folder. The
+    server lends ``served``. Unless ``counted``, nothing tells it how many devices a task needs.
     """
     folder = project / "a queue"
     for name in ("tasks", "faults"):

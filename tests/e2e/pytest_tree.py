@@ -115,9 +115,8 @@ def make_tree(folder: Path) -> Tree:
 
 @contextmanager
 def running(tree: Tree, begun: str, *arguments: str) -> Iterator[tuple[int, Future[Ran]]]:
-    """A run that has written a file: its pytest's pid, from ``pytest.pid``, and how it will have ended.
-
-    That pytest sleeps: it has read what its test has told it before.
+    """A run that has written a file: its pytest's pid, from ``pytest.pid``, and how it will have ended. That
+    pytest sleeps: it has read what its test has told it before.
     """
     with ThreadPoolExecutor(1) as pool:
         ran = pool.submit(tree.run, *arguments)

@@ -48,9 +48,8 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def make_history(cli: CommandLine, tmp_path: Path, steps: Iterable[Mapping[str, str]]) -> Path:
-    """A repository in which commands are run, with a commit for each step, which writes these files.
-
-    Commits are called ``step 0`` and so on, and have tags ``c0`` and so on.
+    """A repository in which commands are run, with a commit for each step, which writes these files. Commits
+    are called ``step 0`` and so on, and have tags ``c0`` and so on.
     """
     folder = tmp_path / "project"
     folder.mkdir()

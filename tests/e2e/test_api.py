@@ -165,9 +165,8 @@ tuner.run(warmup=2, rep=9).config
 
 
 def mask(text: str) -> str:
-    """Text without its numbers and the gaps between columns; all times are in nanoseconds.
-
-    Whether there were finals, and whether an interval is wide, depends on the times.
+    """Text without its numbers and the gaps between columns; all times are in nanoseconds. Whether there were
+    finals, and whether an interval is wide, depends on the times.
     """
     text = re.sub(r"\b[um]s\b", "ns", text)
     words = " ".join(re.sub(r"\d[\w.+*-]*", "N", text).split())
@@ -179,7 +178,6 @@ def mask(text: str) -> str:
 @pytest.mark.usefixtures("one_core")
 def test_from_a_notebook(cli: CommandLine) -> None:
     """A cell tunes a kernel that another cell defines: one output of progress, and a study is displayed once.
-
     Its table, its plot and its kernel are objects that a cell displays; without pandas the table is text.
     TileLang's chain shows its progress, its table, and how long its reference takes.
     """
@@ -240,9 +238,8 @@ def plus_one(home: Path) -> ModuleType:
 
 
 def test_every_kernel_is_checked_against_the_reference_that_is_given(plus_one: ModuleType) -> None:
-    """Also one that a file names, or that tilelang.jit made; given again, it is the one that counts.
-
-    The best one of a study without a winner is an error that counts the outcomes.
+    """Also one that a file names, or that tilelang.jit made; given again, it is the one that counts. The best
+    one of a study without a winner is an error that counts the outcomes.
     """
 
     def wrong(array: np.ndarray[Any, Any]) -> object:

@@ -372,9 +372,8 @@ sys.exit(done["code"])
 
 
 class Answering(socketserver.StreamRequestHandler):
-    """Runs a command in a copy of a warm process, and prints its output at the end.
-
-    One at a time: a step of a suite that itself runs ``tileyard`` would wait for its own run, for ever.
+    """Runs a command in a copy of a warm process, and prints its output at the end. One at a time: a step of
+    a suite that itself runs ``tileyard`` would wait for its own run, for ever.
     """
 
     def handle(self) -> None:
@@ -407,9 +406,8 @@ def serve_commands() -> Iterator[Path]:
 
 @pytest.fixture
 def change(tmp_path: Path) -> dict[str, str]:
-    """A checkout of the examples in ``origin`` with one commit on top of its base, as a pull request.
-
-    Of the example's cases a few are there, or all of them where ``TILEYARD_EXAMPLE_CASES`` is set.
+    """A checkout of the examples in ``origin`` with one commit on top of its base, as a pull request. Of the
+    example's cases a few are there, or all of them where ``TILEYARD_EXAMPLE_CASES`` is set.
     """
     origin = tmp_path / "origin"
     ignore = shutil.ignore_patterns("__pycache__")

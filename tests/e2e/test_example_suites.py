@@ -48,9 +48,8 @@ def files_of(tree: Path) -> list[str]:
 
 
 def test_a_tree_of_system_tests_runs_as_it_is(cli: CommandLine) -> None:
-    """One file beside it is all that a tree needs: each case has a verdict, and nothing is written there.
-
-    A testcase that cannot be built leaves alone the others that are built in the same call, and what failed
+    """One file beside it is all that a tree needs: each case has a verdict, and nothing is written there. A
+    testcase that cannot be built leaves alone the others that are built in the same call, and what failed
     alike is reported once, wherever it is. Of a wrong kernel, the first case that fails does not hide the
     others, and other testcases go on. An edited testcase is built and run by itself.
     """
@@ -88,7 +87,6 @@ def test_a_tree_of_system_tests_runs_as_it_is(cli: CommandLine) -> None:
 @pytest.mark.sweep(0)  # by default: test_policies.py
 def test_the_smoke_run_of_the_example_covers_each_operator(cli: CommandLine) -> None:
     """Cases of every family are selected, and pass: one of each family, or all of them in ``make test-all``.
-
     A selection builds only what it needs: of a shared build, one case asks for one program, and no other is
     built.
     """

@@ -36,9 +36,8 @@ def run(
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_core")
 def test_an_installed_wheel_works_where_there_is_no_checkout(tmp_path: Path) -> None:
-    """The wheel, made from the sdist, has the demo, tunes a file of the user's and runs a suite.
-
-    The environment shares the packages of this one, but for Tileyard.
+    """The wheel, made from the sdist, has the demo, tunes a file of the user's and runs a suite. The
+    environment shares the packages of this one, but for Tileyard.
     """
     plain = {
         name: text

@@ -78,10 +78,9 @@ def here(knowing: CommandLine) -> CommandLine:
 
 
 def test_a_packed_suite_runs_elsewhere(here: CommandLine, there: CommandLine) -> None:
-    """Programs and kernels, golden results and checks: the same verdicts, with nothing built.
-
-    What cannot be built is not packed, and the exit status says so. Another commit is refused before
-    anything is unpacked; the line says what was asked for and what was found.
+    """Programs and kernels, golden results and checks: the same verdicts, with nothing built. What cannot be
+    built is not packed, and the exit status says so. Another commit is refused before anything is unpacked;
+    the line says what was asked for and what was found.
     """
     packed = here.run("bundle", "suite.toml", "-o", "x.tyb", "--commit", "c0ffee")
     assert packed.returncode == 1, packed.stderr

@@ -110,10 +110,9 @@ SLOTS = ("--slots", "2")
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """A change, and the testcases that it concerns.
-
-    ``files`` have another content, a text or that of a file; None for a file that is gone. ``edits`` are
-    replaced in the suite file, ``link`` is where ``bin/link`` leads. In variables ``ROOT`` is the host.
+    """A change, and the testcases that it concerns. ``files`` have another content, a text or that of a file;
+    None for a file that is gone. ``edits`` are replaced in the suite file, ``link`` is where ``bin/link``
+    leads. In variables ``ROOT`` is the host.
     """
 
     concerns: Collection[str] = ALL

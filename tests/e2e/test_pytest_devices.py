@@ -182,9 +182,8 @@ def test_no_device_in_time_is_a_queue_timeout(tree: Tree) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=str)
 def test_the_end_of_pytest_gives_the_device_back(tree: Tree, number: signal.Signals) -> None:
-    """However pytest is ended while a test holds a device, the test ends too and the next one gets it.
-
-    Where pytest can, it names the test and its hold.
+    """However pytest is ended while a test holds a device, the test ends too and the next one gets it. Where
+    pytest can, it names the test and its hold.
     """
     tree.write(
         test_holds="""

@@ -220,10 +220,9 @@ def outcomes_of(ran: Ran, file: str) -> dict[str, str]:
 
 
 def test_functions_build_before_the_tests(built: Ran) -> None:
-    """A step that is a plain function runs once for equal parameters and gives its result and directory.
-
-    It gives way to other work, and its limit leaves out its waits for a core: one waits most of one and a
-    half times its limit.
+    """A step that is a plain function runs once for equal parameters and gives its result and directory. It
+    gives way to other work, and its limit leaves out its waits for a core: one waits most of one and a half
+    times its limit.
     """
     expected = {f"test_built[{case}-{arch}]": "passed" for case in (1, 2) for arch in ("a1", "a2")}
     others = {"test_broken": "compile_error", "test_hung": "timeout", "test_waited": "passed"}
@@ -427,7 +426,6 @@ def test_a_tree_holds_the_device_for_a_tenth_of_the_time(
     tree: Tree, tests: int, options: str, at_once: int
 ) -> None:
     """Each test has a kernel of its own: builds overlap, and the ledger has under 10 % of the wall time.
-
     Under xdist they may not: on a busy machine one of its workers can start when the other has run nearly
     everything.
     """

@@ -209,9 +209,8 @@ def test_only_the_block_runs_elsewhere(tree: Tree, queue: Path) -> None:
 
 @pytest.mark.sweep(0)  # by default: a block with one device
 def test_a_block_holds_several_devices(tree: Tree) -> None:
-    """Its count is known once its test reaches it; blocks of one count share a task, as do whole tests.
-
-    A queue that is not told how many refuses them in words.
+    """Its count is known once its test reaches it; blocks of one count share a task, as do whole tests. A
+    queue that is not told how many refuses them in words.
     """
     tree.write(
         test_far="""

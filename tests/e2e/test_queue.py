@@ -79,9 +79,8 @@ def queue(cli: CommandLine) -> Iterator[Path]:
 
 @pytest.mark.sweep(0)  # by default: test_queue_suites.py and tests/faults/test_foreign_queue.py
 def test_a_study_through_a_queue(cli: CommandLine, here: CommandLine, queue: Path) -> None:
-    """Outcomes, winner and finals are as on this host, and many cases share a task.
-
-    Also where the first tasks go wrong, each in its own way: what the queue fails is run again.
+    """Outcomes, winner and finals are as on this host, and many cases share a task. Also where the first
+    tasks go wrong, each in its own way: what the queue fails is run again.
     """
     cli.env["TILEYARD_PLUGINS"] = here.env["TILEYARD_PLUGINS"] = SCRIPTED
     space = ("--config", f"fault={','.join(OUTCOMES)}", "--config", BLOCKS)

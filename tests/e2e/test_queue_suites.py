@@ -112,9 +112,8 @@ devices = 2
 
 
 def test_several_devices_come_from_a_queue_together(cli: CommandLine) -> None:
-    """``submit`` asks for as many as a case needs; without a place for the number the run is refused.
-
-    Steps get what the queue's prologue sets.
+    """``submit`` asks for as many as a case needs; without a place for the number the run is refused. Steps
+    get what the queue's prologue sets.
     """
     (cli.cwd / "suite.toml").write_text(PAIRS)
     submitted = {**CARD, "prologue": "export LEVEL=$((1 + 1))"}
@@ -173,10 +172,9 @@ def test_a_prologue_that_fails_is_no_fault_of_a_case(cli: CommandLine) -> None:
 
 
 def test_each_case_of_a_hot_task_has_its_own_verdict(cli: CommandLine, queue: Path) -> None:
-    """Crash, hang and silent end blame one case each; after the first two the card is probed.
-
-    The silent one runs again alone, and then exit code 0 says that it ran. Outputs are compared here. Logs
-    hold the steps of both sides in order: golden and build step, the far side's output, and the check step.
+    """Crash, hang and silent end blame one case each; after the first two the card is probed. The silent one
+    runs again alone, and then exit code 0 says that it ran. Outputs are compared here. Logs hold the steps of
+    both sides in order: golden and build step, the far side's output, and the check step.
     """
     names = ("a", "crash", "b", "hang", "wrong", "c", "quiet", "d")
     # Each case has a golden step of its own, whose log is not the other one's.
@@ -215,9 +213,8 @@ def assert_in_order(log: str, texts: tuple[str, ...]) -> None:
 
 
 def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, queue: Path) -> None:
-    """The attempt is kept, the folder is made anew, and the next one decides.
-
-    No memory of a program is counted: its suite does not.
+    """The attempt is kept, the folder is made anew, and the next one decides. No memory of a program is
+    counted: its suite does not.
     """
     verdicts, logs = run_suite(cli, ("a", "infra", "large"))
     expected = ["BEGIN infra card 0 fresh", "BEGIN infra card 0 fresh"]
@@ -227,9 +224,8 @@ def test_what_the_device_failed_runs_again_in_a_fresh_folder(cli: CommandLine, q
 
 
 def test_a_task_that_is_lost_is_submitted_again(cli: CommandLine, queue: Path) -> None:
-    """Its results did not come, so its cases run once more, and none is blamed.
-
-    A program has the memory that its suite gives it, and has to do with it alone.
+    """Its results did not come, so its cases run once more, and none is blamed. A program has the memory that
+    its suite gives it, and has to do with it alone.
     """
     (queue / "faults" / "1").write_text("lose-results")
     limited = SUITE.replace("run_s = 3", "run_s = 9, memory_bytes = 100_000_000")

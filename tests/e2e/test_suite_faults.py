@@ -177,9 +177,8 @@ def find_engine(client: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("how", sampled([*ENDS, "terminated"], ENDS))
 def test_whatever_ends_a_run_leaves_nothing(how: str, cli: CommandLine) -> None:
-    """Neither the program of a case nor what it has sent into a session of its own.
-
-    A run that is asked to end writes its reports.
+    """Neither the program of a case nor what it has sent into a session of its own. A run that is asked to
+    end writes its reports.
     """
     (cli.cwd / "suite.toml").write_text(ENDLESS)
     os.mkfifo(cli.cwd / "fifo")

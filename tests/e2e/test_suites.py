@@ -89,10 +89,9 @@ def count(path: Path) -> int:
 
 
 def test_a_suite_of_programs(cli: CommandLine, suite: Path) -> None:
-    """Each case is built, given its golden result, run and checked; what was made is made once.
-
-    Content decides: touching a file builds nothing, and an edit builds again, of a shared build only the
-    targets that are needed.
+    """Each case is built, given its golden result, run and checked; what was made is made once. Content
+    decides: touching a file builds nothing, and an edit builds again, of a shared build only the targets that
+    are needed.
     """
     first = cli.run("test", "suite.toml", "--summary", "first.json")
     os.utime(cli.cwd / "source.txt")
@@ -150,7 +149,6 @@ def test_data_of_a_whole_testcase_are_made_once_and_linked(cli: CommandLine) -> 
 
 def test_logs_are_copied_where_they_are_asked_for(cli: CommandLine) -> None:
     """One file per case, with all attempts; an earlier run's are gone, and no folder is not a run.
-
     ``{python}`` stands for the interpreter that runs Tileyard.
     """
     text = 'name = "s"\nrun = ["sh", "-c", "echo {case} ran; [ {case} = a ]"]\n'
@@ -522,10 +520,9 @@ def test_what_a_case_uses_outside_of_its_suite_decides_whether_it_is_proven(
 
 
 def test_failures_decide_the_exit_status(cli: CommandLine, suite: Path) -> None:
-    """Each kind of failure is its own outcome; what ran well is untouched, though all had one device.
-
-    The case that hangs is ended with its lease, and the others go on; after it, and after the one that
-    crashes, the device is probed.
+    """Each kind of failure is its own outcome; what ran well is untouched, though all had one device. The
+    case that hangs is ended with its lease, and the others go on; after it, and after the one that crashes,
+    the device is probed.
     """
     probe = ["sh", "-c", f"echo >> '{cli.cwd}/probes'"]
     (cli.cwd / "tileyard.toml").write_text(
@@ -632,10 +629,9 @@ case = [{ name = "one" }, { name = "two" }]
 
 
 def test_programs_on_two_devices_at_once(cli: CommandLine, suite: Path) -> None:
-    """Both are leased together and named to the program; other cases get one of them at a time.
-
-    Programs number what the class's mask leaves from 0, and get the number on the host beside it; the first
-    run says so. Without a mask there is one number.
+    """Both are leased together and named to the program; other cases get one of them at a time. Programs
+    number what the class's mask leaves from 0, and get the number on the host beside it; the first run says
+    so. Without a mask there is one number.
     """
     cards = [f'[[device]]\nname = "npu:{n}"\nid = "card-{n}"\nidentity = "card"\n' for n in (3, 5)]
     (cli.cwd / "tileyard.toml").write_text("".join(cards))

@@ -230,7 +230,6 @@ def test_some_cores_phases_one_after_another_and_a_single_compile_worker(
 @pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
 def test_two_devices_share_one_study(knowing: CommandLine) -> None:
     """While building goes on, each config counts once, from either of two devices without common cores.
-
     Unless one of them is slower today.
     """
     first, second = sorted(PHYSICAL.values())[:2]

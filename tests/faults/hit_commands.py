@@ -208,13 +208,12 @@ def status_of_pytest(outcomes: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A verb. ``cells`` are the kinds of its processes and the states of the run to hit each in.
-
-    ``setup`` makes what all its runs share; ``read`` takes outcomes by case from the folder of a run.
-    ``weight`` is its share of the hits; one that ``is_long`` takes part where there are many. With
-    ``is_known`` its homes know what an author answers, but for hits on that. With ``keeps_outcomes`` its next
-    run takes outcomes from the store; with ``has_own_scratch`` its programs choose where their temporary
-    files are, which a compiler that is killed leaves.
+    """A verb. ``cells`` are the kinds of its processes and the states of the run to hit each in. ``setup``
+    makes what all its runs share; ``read`` takes outcomes by case from the folder of a run. ``weight`` is its
+    share of the hits; one that ``is_long`` takes part where there are many. With ``is_known`` its homes know
+    what an author answers, but for hits on that. With ``keeps_outcomes`` its next run takes outcomes from the
+    store; with ``has_own_scratch`` its programs choose where their temporary files are, which a compiler that
+    is killed leaves.
     """
 
     argv: tuple[str, ...]

@@ -298,9 +298,8 @@ KILL_HOST = "kill -9 $(ps -o ppid= $(ps -o ppid= $(ps -o ppid= $$)))"
 
 
 def test_lost_workers_are_counted_for_each_case(cli: CommandLine) -> None:
-    """As HyperQueue's crash counter: who is there each time the host is lost is not tried for ever.
-
-    Cases that were there, too, pass in the end.
+    """As HyperQueue's crash counter: who is there each time the host is lost is not tried for ever. Cases
+    that were there, too, pass in the end.
     """
     text = with_others(f"{KILL_HOST}; sleep 5", 4)
     status, verdicts = run_suite(cli, text, "--slots", "2")

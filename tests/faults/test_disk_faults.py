@@ -110,10 +110,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class SuiteRuns:
-    """A suite of programs on a device: engine, compile worker, step host and runner.
-
-    ``calls`` is about how many can fail in a run, and one of each of the ``sampled`` kinds does in a short
-    test.
+    """A suite of programs on a device: engine, compile worker, step host and runner. ``calls`` is about how
+    many can fail in a run, and one of each of the ``sampled`` kinds does in a short test.
     """
 
     calls = 500

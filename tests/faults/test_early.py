@@ -234,10 +234,9 @@ def add_one(N, block=128):
 
 
 def test_nothing_is_imported_under_a_lease(tmp_path: Path) -> None:
-    """Screening and finals of a study: what running, timing and summing up need is there before.
-
-    A study in which one config is clearly the fastest has no finals, which noise decides: then its configs
-    are measured again.
+    """Screening and finals of a study: what running, timing and summing up need is there before. A study in
+    which one config is clearly the fastest has no finals, which noise decides: then its configs are measured
+    again.
     """
     (tmp_path / "kernels.py").write_text(KERNEL)
     (tmp_path / "home").mkdir()

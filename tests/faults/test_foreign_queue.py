@@ -51,9 +51,8 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Site:
-    """A running queue and a yard with objects, in folders whose names have spaces.
-
-    ``family`` is this process's children when nothing runs.
+    """A running queue and a yard with objects, in folders whose names have spaces. ``family`` is this
+    process's children when nothing runs.
     """
 
     folder: Path
@@ -223,9 +222,8 @@ def list_files(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("kind", [task_submit, srun, asked])
 def test_every_case_gets_its_own_outcome(site: Site, kind: MakeQueue) -> None:
-    """Faults of cases blame these alone, and all of a batch runs in one task.
-
-    Spaces, quotes, dollars, back-ticks and newlines of a variable survive each queue.
+    """Faults of cases blame these alone, and all of a batch runs in one task. Spaces, quotes, dollars,
+    back-ticks and newlines of a variable survive each queue.
     """
     site.queue = kind(site.folder, inherit=["PATH", "PYTHONPATH", "COLOUR"])
     faults = ("crash", "spoil", "hang", "copy", "raise", "exit", "memory")
@@ -244,9 +242,8 @@ def test_every_case_gets_its_own_outcome(site: Site, kind: MakeQueue) -> None:
 
 
 def test_many_tasks_at_once(site: Site) -> None:
-    """Slots submit side by side; each case is answered once, by its own task.
-
-    A task holds as many cases as the queue allows; the next ones go into further tasks.
+    """Slots submit side by side; each case is answered once, by its own task. A task holds as many cases as
+    the queue allows; the next ones go into further tasks.
     """
     site.change(cases=2)
 
@@ -263,9 +260,8 @@ def test_many_tasks_at_once(site: Site) -> None:
 
 
 def test_what_a_passing_run_prints_is_kept_and_flagged(site: Site) -> None:
-    """The case's own output is in its log, the queue's complaint beside it; both are shown.
-
-    What described the task goes when it ends.
+    """The case's own output is in its log, the queue's complaint beside it; both are shown. What described
+    the task goes when it ends.
     """
     site.fail("complain")
     site.plan("print", "copy")
@@ -297,9 +293,8 @@ def test_one_case_longer_than_any_task_is_told_so(site: Site) -> None:
 
 @pytest.mark.parametrize("faults", ["swallow duplicate decorate", "unset"])
 def test_what_can_be_understood_is(site: Site, faults: str) -> None:
-    """Swallowed exit codes, repeated lines and decorated ones change no outcome.
-
-    Nor does a device that is appended to the command: some queues say it in this way and in no other.
+    """Swallowed exit codes, repeated lines and decorated ones change no outcome. Nor does a device that is
+    appended to the command: some queues say it in this way and in no other.
     """
     site.fail(faults)
     answers = run(site, "copy", "spoil", "crash", "copy")

@@ -243,9 +243,8 @@ def test_a_runner_hears_within_a_batch_what_was_judged(tmp_path: Path) -> None:
 def test_what_ran_is_judged_when_the_run_is_stopped(
     odd: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Ctrl-C while outputs wait: they get their verdicts, and nothing else is begun.
-
-    There is room for four: not all have run before the judge has begun.
+    """Ctrl-C while outputs wait: they get their verdicts, and nothing else is begun. There is room for four:
+    not all have run before the judge has begun.
     """
     odd("slow")
     room = HandedOver(room_bytes=4 << 20)

@@ -18,7 +18,6 @@ Reference = Callable[..., Any]
 @dataclass(frozen=True, kw_only=True)
 class Check:
     """One kernel. ``expect`` takes its module, what it reads and its numbers, and gives what it writes.
-
     ``dims`` are dimensions that the call decides. ``like`` names what torch has in its place. ``not_for`` are
     architectures that TileLang cannot lower it for. ``fault`` says how it must end. One that is ``beside``
     another one is the same kernel behind our own pipeline. One that ``reads_old`` adds to what its outputs

@@ -24,7 +24,6 @@ from tileyard.ir.text import read_program
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A loop with its declarations. ``planned`` and ``written`` are patterns of the planned and last Program.
-
     ``reasons`` are why the loop or a copy stays as it is; without any the loop is pipelined.
     """
 

@@ -184,11 +184,10 @@ def test_nothing_planted_is_run_to_build_for_a_gpu(shared: SharedFolder, cli: Co
 
 
 def test_every_python_is_told_to_import_nothing_from_where_it_is_started() -> None:
-    """Each command line with ``-m MODULE`` or ``-c PROGRAM`` in it says ``-P`` right before that.
-
-    But for scripts that are compared: ``exec`` finds modules beside them, and each starts in a folder made
-    for it. What asks a step's Python about itself works with older ones, and takes the folder off first.
-    ``--norc`` is bash's, and what recognizes commands of workflows starts none.
+    """Each command line with ``-m MODULE`` or ``-c PROGRAM`` in it says ``-P`` right before that. But for
+    scripts that are compared: ``exec`` finds modules beside them, and each starts in a folder made for it.
+    What asks a step's Python about itself works with older ones, and takes the folder off first. ``--norc``
+    is bash's, and what recognizes commands of workflows starts none.
     """
     commands = [
         (f"{file.name}:{node.lineno}", words[place - 1])

@@ -309,7 +309,6 @@ def leave(place: str) -> str:
 
 def test_what_steps_leave(cli: CommandLine) -> None:
     """What a golden or build step leaves and cannot be kept fails its case, which says so, and nothing stays.
-
     A run or check step may leave what it likes: its folder is not kept, and can be collected.
     """
     run = 'run = ["true"]\n'

@@ -14,7 +14,6 @@ Inputs = list[np.ndarray]
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A kernel of ``correct.py``: what it is made with, what it is given, and what it makes of that.
-
     ``generated`` are the arguments with which TileLang generates code for sm_90a, whose tiles have to be
     larger.
     """

@@ -37,12 +37,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One edit of one kernel, after which a run can go wrong.
-
-    A finding of ``kind`` has to name one of the lines of ``line_of``. Where one and the same cause shows in
-    several ways, depending on which role is the faster one, kinds of ``also`` do as well. ``line_of`` are
-    places in the edited kernel: the first line with the words, and with "X >> Y" the first line with Y, from
-    that of X on.
+    """One edit of one kernel, after which a run can go wrong. A finding of ``kind`` has to name one of the
+    lines of ``line_of``. Where one and the same cause shows in several ways, depending on which role is the
+    faster one, kinds of ``also`` do as well. ``line_of`` are places in the edited kernel: the first line with
+    the words, and with "X >> Y" the first line with Y, from that of X on.
     """
 
     kernel: str

@@ -245,10 +245,9 @@ _AT_THE_END = "nothing follows that uses the tile, and stores reach their arrays
 
 
 def equivalent(mutant: Mutant) -> str:
-    """Why ``mutant`` has the outcomes of its kernel and no others; empty where nobody has argued so.
-
-    With the barriers of all threads that TileLang inserts around what waits cover, whatever a mutant does to
-    those that the kernel says.
+    """Why ``mutant`` has the outcomes of its kernel and no others; empty where nobody has argued so. With the
+    barriers of all threads that TileLang inserts around what waits cover, whatever a mutant does to those
+    that the kernel says.
     """
     name = mutant.statement.removeprefix("T.").partition("(")[0]
     if (reason := _SINGLE.get((mutant.kernel, mutant.operator, mutant.statement))) is not None:

@@ -12,7 +12,6 @@ from tileyard.ir.tiles import Array
 
 class RandomRun(AsynchronousRun):
     """A run in which roles take turns, and operations end, at random: one of the results that a GPU may give.
-
     Some runs are hasty, in others most operations end only when they have to. In some, one role runs far
     ahead of the others.
     """

@@ -87,11 +87,10 @@ def kinds_of(program: Program, body: tuple[Stmt, ...], around: str = "") -> Iter
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a pipelined loop decides which of TileLang's mistakes it can meet.
-
-    ``steps`` are what each statement of its body reads and writes, ``copied`` the tiles that are filled from
-    global memory, ``elsewhere`` those that other loops fill so. ``guards`` is what the conditions around the
-    whole body read. ``updates`` says that there are atomic updates outside of it.
+    """What of a pipelined loop decides which of TileLang's mistakes it can meet. ``steps`` are what each
+    statement of its body reads and writes, ``copied`` the tiles that are filled from global memory,
+    ``elsewhere`` those that other loops fill so. ``guards`` is what the conditions around the whole body
+    read. ``updates`` says that there are atomic updates outside of it.
     """
 
     loop: For
@@ -229,7 +228,6 @@ UNREAD = r"before it is bound|is not bound"
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """A mistake of TileLang's: the loops that ``meet`` it, what is reported of them then, and one of them.
-
     ``loop`` shows it on these ``architectures``, with an ``n`` of 4; on others it explains nothing.
     """
 

@@ -251,10 +251,9 @@ def test_only_copies_to_shared_memory_are_asynchronous(lower: Lower) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """One planted mistake: in ``kernel``, ``before`` becomes ``after``.
-
-    ``access`` and ``issue`` are words in the lines that the first hazard of ``kind`` names, found behind the
-    line with ``inside``; ``most`` is the count that a wait may leave before the access.
+    """One planted mistake: in ``kernel``, ``before`` becomes ``after``. ``access`` and ``issue`` are words in
+    the lines that the first hazard of ``kind`` names, found behind the line with ``inside``; ``most`` is the
+    count that a wait may leave before the access.
     """
 
     kernel: str

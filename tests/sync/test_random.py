@@ -30,9 +30,8 @@ CALM = settings(
 
 
 def judge(text: str) -> tuple[set[str], int]:
-    """A Program's kinds of hazards, and how many of some random runs differ from its synchronous meaning.
-
-    All do where that has no result.
+    """A Program's kinds of hazards, and how many of some random runs differ from its synchronous meaning. All
+    do where that has no result.
     """
     program = read_program(text)
     verify(program)
@@ -58,9 +57,8 @@ def judge(text: str) -> tuple[set[str], int]:
 
 
 def agree(text: str, shorter: Iterable[str] = ()) -> None:
-    """A silent checker means one result; a report means that there are several.
-
-    What is overwritten before anybody reads it shows in one of the ``shorter`` Programs.
+    """A silent checker means one result; a report means that there are several. What is overwritten before
+    anybody reads it shows in one of the ``shorter`` Programs.
     """
     kinds, different = judge(text)
     if kinds == {"uninitialised"}:  # poison is what everybody reads, whatever the order

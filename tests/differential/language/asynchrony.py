@@ -19,9 +19,8 @@ Kept = Literal["kept", "over at once", "dropped", "given up", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row: ``kernel`` has the operation, ``without`` is the same kernel without it.
-
-    ``kept`` and ``why`` are what the page says; what comes out of the kernel has to agree.
+    """One row: ``kernel`` has the operation, ``without`` is the same kernel without it. ``kept`` and ``why``
+    are what the page says; what comes out of the kernel has to agree.
     """
 
     kernel: Operation

@@ -84,9 +84,8 @@ def reason_of(error: UnsupportedError) -> str:
 
 
 def _is_misuse(error: UnsupportedError, dtype: str) -> bool:
-    """Whether the operation does not exist for the type on a GPU either.
-
-    Of functions of tensor floats TileLang makes a kernel, but no CUDA code.
+    """Whether the operation does not exist for the type on a GPU either. Of functions of tensor floats
+    TileLang makes a kernel, but no CUDA code.
     """
     if dtype == TENSOR_FLOAT:
         is_function = f" of {TENSOR_FLOAT}, which only " in error.message

@@ -137,10 +137,9 @@ def strided(A, B, O, body, dtype, result):
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One row: ``body`` in ``template``; ``names`` are TileLang's that it shows.
-
-    ``result`` is the type of ``O``, that of the others by default. With ``is_typed`` there is a cell for each
-    type. ``said`` is what a refusal has to name.
+    """One row: ``body`` in ``template``; ``names`` are TileLang's that it shows. ``result`` is the type of
+    ``O``, that of the others by default. With ``is_typed`` there is a cell for each type. ``said`` is what a
+    refusal has to name.
     """
 
     title: str

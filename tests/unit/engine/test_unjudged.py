@@ -46,9 +46,8 @@ def make_state(  # noqa: PLR0913 - each test changes one or two
     appetite: int = 0,
     burst: int = 8,
 ) -> EngineState:
-    """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each.
-
-    Each is a batch of its own, unless all of them are one.
+    """A device with room for 100 bytes of outputs, and built cases whose outputs take 40 bytes each. Each is
+    a batch of its own, unless all of them are one.
     """
     site = Site(
         workers=(min(judge),),

@@ -12,10 +12,8 @@ FROM_A_TABLE = (0xAB9 | 4 << 54).to_bytes(16, "little")
 
 
 class Nvrtc:
-    """Compiles sources whose text is a word, and refuses the words that it is told to.
-
-    Without ``names`` its messages do not say where they stand. A word with "table" becomes code that
-    reads one.
+    """Compiles sources whose text is a word, and refuses the words that it is told to. Without ``names`` its
+    messages do not say where they stand. A word with "table" becomes code that reads one.
     """
 
     def __init__(self, *refused: str, names: bool = True) -> None:

@@ -43,9 +43,8 @@ def cases(*names: str) -> list[Case]:
 
 
 class Machine:
-    """Plays the engine: builds and times as it is told. ``builds`` are binaries by kernel and side.
-
-    After ``most`` batches the time is over, and nothing more is run.
+    """Plays the engine: builds and times as it is told. ``builds`` are binaries by kernel and side. After
+    ``most`` batches the time is over, and nothing more is run.
     """
 
     def __init__(

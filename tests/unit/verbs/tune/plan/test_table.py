@@ -15,9 +15,8 @@ DEVICE = Device(name="cpu:0", kind="cpu", identity="x")
 
 
 class Run:
-    """Answers several studies' cases with scripted latencies by shape and tile size, 0 for wrong.
-
-    ``met`` are those of interleaved batches, where they differ.
+    """Answers several studies' cases with scripted latencies by shape and tile size, 0 for wrong. ``met`` are
+    those of interleaved batches, where they differ.
     """
 
     def __init__(
