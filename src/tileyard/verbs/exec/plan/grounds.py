@@ -59,7 +59,7 @@ class Ground(Protocol):
         ...
 
     def timing(self, asked: TimingPolicy | None, backend: str) -> TimingPolicy | None:
-        """How to time as this ``backend`` of TileLang's. Raises ChainError for an unknown one."""
+        """How to time if this TileLang ``backend`` times launches. Raises ChainError if unknown."""
         ...
 
     def name_devices(

@@ -28,7 +28,7 @@ MOST_SHOWN = 60
 
 
 class TimedLine(Record):
-    """A test's time as written, lines from 1; times of other phases add up, of one the last counts."""
+    """A test's time as written; lines count from 1. Phases of a test add up; else its last time counts."""
 
     number: int
     testcase: str
