@@ -16,6 +16,6 @@ def test_public_names() -> None:
 
 def test_public_contracts() -> None:
     """``tileyard.testing.__all__`` is what this copy says, and each name is there."""
-    expected = ["StoreContract", "TargetContract"]
+    expected = ["StoreContract", "StrategyContract", "TargetContract"]
     assert tileyard.testing.__all__ == expected
     assert all(hasattr(tileyard.testing, name) for name in expected)

@@ -140,6 +140,14 @@ class StudyOptions(TypedDict, total=False):
         ),
     ]
     trials: TrialCount
+    strategy: Annotated[
+        str,
+        Option(
+            "How configs are chosen: random, or grid for the order of the space.",
+            default="random",
+            metavar="NAME",
+        ),
+    ]
     budget: Budget
     queue_limit: QueueLimit
     run_limit: RunLimit
@@ -264,6 +272,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
         rtol=parse_factor(options["rtol"], "--rtol"),
         atol=parse_factor(options["atol"], "--atol"),
         trials=options["trials"],
+        strategy=options["strategy"],
         budget_s=None if budget is None else read_time_s("--budget", budget),
         check=CheckPolicy(enabled=options["check"]),
         timing=_read_timing(options),

@@ -46,8 +46,11 @@ Take = Callable[[Trial], None]
 
 
 class Contest:
-    """A study's configs on ``devices`` of one kind; ``number`` counts kinds from 0. ``make_case`` makes a
-    config's case under a name. ``is_bound``: the study also has other kinds.
+    """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0 if there are
+    several.
+
+    ``make_case`` makes the case of a config under a name. ``learn`` is called with each trial of a config by
+    itself, as it counts.
     """
 
     def __init__(
@@ -55,14 +58,15 @@ class Contest:
         request: TuneRequest,
         make_case: Callable[[str, Config], Case],
         devices: Sequence[Device] = (),
-        number: int = 0,
+        number: int | None = None,
         *,
-        is_bound: bool = False,
+        learn: Take = lambda _: None,
     ) -> None:
         self._request = request
         self._make = make_case
+        self._learn = learn
         self._suffix = f"-{number + 1}" if number else ""
-        self._is_bound = is_bound
+        self._is_bound = number is not None
         self._ready: list[tuple[str, Config]] = []
         """The configs whose sanitized builds are right, and that are not timed yet."""
         self._pending: dict[str, Take] = {}
@@ -88,10 +92,8 @@ class Contest:
 
     @property
     def screened(self) -> tuple[Trial, ...]:
-        """Each config's trial, by first ends; trials of devices whose times do not count are undone."""
-        return tuple(
-            trial if self.alike.counts(trial) else _undo(trial) for trial in self._screened.values()
-        )
+        """The trial of each config, in the order of their first end; trials of devices whose times do not count are undone."""
+        return tuple(map(self._as_it_counts, self._screened.values()))
 
     @property
     def verdict(self) -> Verdict:
@@ -320,6 +322,9 @@ class Contest:
         right = {Outcome.PASSED} if self._request.require_check else WELL
         return trial.outcome in right and trial.measurement is not None and self.alike.counts(trial)
 
+    def _as_it_counts(self, trial: Trial) -> Trial:
+        return trial if self.alike.counts(trial) else _undo(trial)
+
     @property
     def _has_checks(self) -> bool:
         """Whether a config must pass further checks before the finals."""
@@ -381,14 +386,16 @@ class Contest:
     def _take_screened(self, key: str, trial: Trial) -> None:
         self._screened[key] = trial
         self.alike.use(trial)
+        self._learn(self._as_it_counts(trial))
 
     def _take_sanitized(self, key: str, trial: Trial) -> None:
         if trial.outcome in WELL:
             self._ready.append((key, trial.config))
         else:
             message = ": ".join(filter(None, ("sanitized", trial.message)))
-            self._screened[key] = msgspec.structs.replace(trial, message=message)
+            self._screened[key] = trial = msgspec.structs.replace(trial, message=message)
             self._attempts[key] = MOST_TIMES
+            self._learn(trial)
 
     def _take_again(self, known: Trial, trial: Trial) -> None:
         """The new times of a binary count for all its configs; without new ones those of before stay."""

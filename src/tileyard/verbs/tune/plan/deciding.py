@@ -18,11 +18,11 @@ def find_deciding(store: Store, shown: Sequence[Trial]) -> dict[str, Measurement
     """The times of the finals by screening trials' ids, without those that met nobody: the latest finals of
     the trial's own run, and of later runs that knew it.
     """
-    screened = [one for one in shown if _is_screening(one) and one.outcome in WELL]
+    screened = [one for one in shown if _is_timed(one) and one.outcome in WELL]
     if not screened:
         return {}
     same = list(_list_same(store, screened))
-    screened_in = {(one.keys.run, one.run) for one in same if _is_screening(one)}
+    screened_in = {(one.keys.run, one.run) for one in same if _is_timed(one)}
     decided = _Decided(store)
     found: dict[str, Measurement] = {}
     for trial in screened:
@@ -82,7 +82,7 @@ class _Decided:
                 for one in self._store.list_trials(TrialQuery(run=run, limit=0))
                 if _name_study(one) == study
             ]
-            screened = [one for one in its if _is_screening(one) and one.outcome in WELL] or [trial]
+            screened = [one for one in its if _is_timed(one) and one.outcome in WELL] or [trial]
             self._known[run, study] = dict(_judge(its, screened))
         known = self._known[run, study]
         return known.get(trial.keys.binary) or known.get(canonical_json(trial.config))
@@ -106,10 +106,14 @@ def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple
                 yield from ((name, final.measurement) for name in (key, binaries[key]) if name)
 
 
-def _is_screening(trial: Trial) -> bool:
+def is_screening(trial: Trial) -> bool:
     """Whether a trial is a config of a study by itself."""
     is_own = not (trial.side or trial.testcase or trial.control or is_final(trial))
-    return is_own and bool(trial.kernel and trial.measurement) and not is_meeting(trial)
+    return is_own and bool(trial.kernel) and not is_meeting(trial)
+
+
+def _is_timed(trial: Trial) -> bool:
+    return trial.measurement is not None and is_screening(trial)
 
 
 def _name_study(trial: Trial) -> str:

@@ -1,6 +1,5 @@
 """The verb ``tune`` of a bundle: a study of configs that were built elsewhere."""
 
-import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from tileyard.service.runs import Plan
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options.start import StartTune
-from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers
+from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy
+from tileyard.verbs.tune.plan.strategies.points import Points
 from tileyard.verbs.tune.plan.tuning import plan_study
 from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
 from tileyard.workers.protocol import RunEntry
@@ -66,14 +66,16 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
     devices = choose_devices(start.devices, packed.target, bench.settings)
     side = msgspec.structs.replace(HERE, stored=start.bundle)
     authors = bench.make_authors(devices=devices, sides=(side,))
+    await packed.space.draw(1)
     plan = plan_study(start, bench, devices, authors, packed.space)
     return replace(plan, packed=packed.find)
 
 
 def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: str) -> OpenPacked:
-    """The space of the bundle at ``place`` with its ``details``, or a seeded random choice of ``trials``
-    configs. Raises BundleError, and UsageError for anything but configs of one kernel with one set of
-    arguments.
+    """The space of the bundle at ``place``, with its ``details``; no config is drawn yet.
+
+    Raises UsageError if the bundle contains anything but configs of one kernel with one set of arguments,
+    and BundleError.
     """
     check_numbers(request)
     works = {case.id: case.work for case in packed.suite.cases}
@@ -95,19 +97,18 @@ def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: 
         target = packed.targets[first]
     except (msgspec.DecodeError, KeyError) as error:
         raise BundleError(f"{place} holds no space: {error}") from None
-    configs = [one.config for one in kernels.values()]
-    if len(configs) > request.trials:
-        configs = random.Random(request.seed).sample(configs, len(configs))[: request.trials]
+    points = Points({}, [one.config for one in kernels.values()])
     space = OpenSpace(
         kernel=work.kernel,
         arguments=work.arguments,
         size=len(kernels),
         flops=known.flops,
-        configs=configs,
         tolerance=work.tolerance,
         timing=known.timing,
         run_s=known.run_s,
         file=known.file,
         wanted=request.trials,
+        points=points,
+        strategy=choose_strategy(request, points),
     )
     return OpenPacked(space=space, target=target, entries=entries)

@@ -1,20 +1,21 @@
-"""Draws the list of configs that a study tries from a kernel's space."""
+"""Opens a kernel's space, and draws the configs that a study tries."""
 
 import itertools
 import math
-import random
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import msgspec
-
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import TimingPolicy, Tolerance, Value
+from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value
 from tileyard.base.wording import count_of, find_similar
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
+from tileyard.verbs.tune.plan.strategies.base import Strategy
+from tileyard.verbs.tune.plan.strategies.points import Config, Points
+from tileyard.verbs.tune.plan.strategies.registry import make_strategy
 from tileyard.verbs.tune.result.formulas import evaluate
 from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
@@ -34,39 +35,45 @@ class Asks(Protocol):
 
 @dataclass(kw_only=True)
 class OpenSpace:
-    """The kernel to tune, its complete arguments, and the configs drawn so far. ``size`` is the number of
-    points before ``where``, of which at most ``wanted`` are tried; ``flops`` is 0 if not stated.
-    ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, as in a KernelInfo. ``guessed`` names
-    arguments whose values nobody chose; ``refusal`` is about a config that ``where`` rejects.
+    """The kernel to tune, its complete arguments, and the configs chosen so far by a ``strategy``, in order.
+
+    ``size`` is the number of ``points`` before ``where``, of which at most ``wanted`` are tried; ``flops``
+    is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's
+    own, if any, as in a KernelInfo. ``guessed`` names the arguments whose values nobody chose. ``refusal``
+    is the message about a config that ``where`` rejects. Without ``asks`` nothing is rejected, and without a
+    strategy the configs are given.
     """
 
     kernel: str
     arguments: dict[str, Value]
     size: int
     flops: float
-    configs: list[dict[str, Value]] = field(default_factory=list)
+    configs: list[Config] = field(default_factory=list)
     tolerance: Tolerance | None = None
     timing: TimingPolicy | None = None
     run_s: float = 0.0
     file: str = ""
-    is_whole: bool = True
     wanted: int = 0
     asks: Asks | None = None
     guessed: tuple[str, ...] = ()
-    points: Iterator[dict[str, Value]] = field(default_factory=lambda: iter(()))
+    points: Points = field(default_factory=lambda: Points({}))
+    strategy: Strategy | None = None
     refusal: str = ""
 
     async def draw(self, count: int) -> None:
-        """Draw configs that the kernel's ``where`` accepts until there are ``count``, or no more."""
-        while len(self.configs) < count and not self.is_whole:
-            chunk = tuple(itertools.islice(self.points, CHUNK))
-            if chunk and self.asks is not None:
-                check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=chunk)
-                reply = await _ask(self.asks, check)
-                self.configs += itertools.compress(chunk, reply.accepted)
-                self.refusal = self.refusal or reply.refusal
-                del self.configs[self.wanted :]
-            self.is_whole = not chunk or len(self.configs) == self.wanted
+        """Ask for configs until there are ``count`` that ``where`` accepts, or no more to be had now."""
+        width = 0
+        while len(self.configs) < count and not self.is_whole and self.strategy is not None:
+            missing = count - len(self.configs)
+            width = min(CHUNK, max(missing, 2 * width)) if self.strategy.learns else CHUNK
+            proposed = self.strategy.ask(width)
+            if not proposed:
+                return
+            accepted = await self._check(tuple(proposed))
+            self.configs += itertools.compress(proposed, accepted)
+            for config in itertools.compress(proposed, map(operator.not_, accepted)):
+                self.strategy.reject(config)
+            del self.configs[self.wanted :]
 
     async def choose(self, *, everything: bool) -> None:
         """Draw all wanted configs, or keep only the first one."""
@@ -75,18 +82,39 @@ class OpenSpace:
         else:
             del self.configs[1:]
 
+    def tell(self, trial: Trial) -> None:
+        """Let the strategy learn how a config ended."""
+        if self.strategy is not None:
+            self.strategy.tell(trial)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no further config will be drawn."""
+        is_over = self.strategy is None or self.strategy.is_exhausted
+        return is_over or len(self.configs) >= self.wanted
+
     @property
     def at_most(self) -> int:
         """The number of configs, or its upper bound while not all are drawn."""
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
+    async def _check(self, configs: tuple[Config, ...]) -> tuple[bool, ...]:
+        """Whether the kernel's ``where`` accepts each of these."""
+        if self.asks is None:
+            return (True,) * len(configs)
+        check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=configs)
+        reply = await _ask(self.asks, check)
+        self.refusal = self.refusal or reply.refusal
+        return reply.accepted
+
 
 async def open_space(
     asks: Asks, request: TuneRequest, guess: int | None = None, targets: Sequence[str] = ()
 ) -> OpenSpace:
-    """Find the kernel, complete its arguments (``guess``, if given, or a dtype by their name), and draw the
-    first configs: all of a small space. Raises KernelFileError or UsageError, also for a pipeline that one of
-    ``targets`` lacks.
+    """Find the kernel, complete its arguments, and draw the first configs: all of a small space.
+
+    Arguments without a value get ``guess``, if given, or a dtype by their name. Raises KernelFileError or
+    UsageError naming the mistake in the request, also for a pipeline that one of ``targets`` lacks.
     """
     check_numbers(request)
     described = await _ask(asks, DescribeKernels())
@@ -104,7 +132,7 @@ async def open_space(
     )
     try:
         space = await _ask(asks, expand)
-        points = _Points(space, {**pinned, **request.overrides})
+        points = _find_points(space, {**pinned, **request.overrides})
         if PIPELINE not in info.parameters:
             _check_pipelines(points.values_of(PIPELINE), targets)
         opened = OpenSpace(
@@ -117,18 +145,16 @@ async def open_space(
             timing=info.timing,
             run_s=info.run_s,
             file=info.file,
-            is_whole=False,
             asks=asks,
             guessed=guessed,
-            points=points.draw(request),
+            points=points,
+            strategy=choose_strategy(request, points),
         )
         await opened.draw(1)
     except KernelFileError:
         if guessed:  # the guess does not fit
             raise _missing(info, guessed) from None
         raise
-    if points.size <= CHUNK:
-        await opened.draw(points.size)
     if not opened.configs:
         text = f"no config of {info.name} is left to try: all {points.size} are rejected"
         why = f": {opened.refusal}" if opened.refusal else ""
@@ -157,8 +183,10 @@ def check_numbers(request: TuneRequest) -> None:
 
 
 def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
-    """Raise UsageError for inputs that the kernel does not make or nothing is compared on, and for a
-    reference to time that does not exist.
+    """Raise UsageError for inputs that the kernel's function does not make, or that nothing would be
+    compared on.
+
+    Also for a reference to time that there is not.
     """
     has_reference = bool(info.has_reference or request.reference)
     if request.time_reference and not has_reference:
@@ -247,55 +275,12 @@ def _guess(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {near}?" if near and len(known) > 1 else ""
 
 
-def _unique(values: Sequence[Value]) -> tuple[Value, ...]:
-    """Values without repetition; 1, 1.0 and true are three values."""
-    return tuple({(type(value), value): value for value in values}.values())
+def choose_strategy(request: TuneRequest, points: Points) -> Strategy:
+    """The requested strategy for these points. Raises UsageError for one that there is not."""
+    return make_strategy(request.strategy, points, trials=request.trials, seed=request.seed)
 
 
-class _Points:
-    """The points of a space, by number: a product of axes, or a list."""
-
-    def __init__(self, space: Space, overrides: dict[str, tuple[Value, ...]]) -> None:
-        self._configs = space.configs
-        overrides = {key: _unique(values) for key, values in overrides.items()}
-        self._axes = {**space.axes, **overrides}
-        if space.configs:
-            base = [
-                {k: v for k, v in config.items() if k not in overrides} for config in space.configs
-            ]
-            unique = {msgspec.json.encode(config): config for config in base}
-            self._configs = tuple(unique.values())
-            self._axes = dict(overrides)
-        self._product = math.prod(len(values) for values in self._axes.values())
-        self.size = self._product * (len(self._configs) if space.configs else 1)
-
-    def draw(self, request: TuneRequest) -> Iterator[dict[str, Value]]:
-        """Points in order if all can be tried, or only one is, otherwise in a seeded random order."""
-        if self.size <= request.trials or request.trials == 1:
-            return map(self._point, range(self.size))
-        generator = random.Random(request.seed)
-        if self.size <= 1 << 20:
-            return map(self._point, generator.sample(range(self.size), self.size))
-        return map(self._point, self._endless(generator))
-
-    def values_of(self, key: str) -> tuple[Value, ...]:
-        """The values of a key in all points."""
-        listed = (config[key] for config in self._configs if key in config)
-        return _unique((*self._axes.get(key, ()), *listed))
-
-    def _endless(self, generator: random.Random) -> Iterator[int]:
-        seen: set[int] = set()
-        for _ in range(1 << 20):
-            number = generator.randrange(self.size)
-            if number not in seen:
-                seen.add(number)
-                yield number
-
-    def _point(self, number: int) -> dict[str, Value]:
-        number, inner = divmod(number, self._product)
-        chosen: list[tuple[str, Value]] = []
-        for name, values in reversed(self._axes.items()):
-            inner, index = divmod(inner, len(values))
-            chosen.append((name, values[index]))
-        base = self._configs[number] if self._configs else {}
-        return {**base, **dict(reversed(chosen))}
+def _find_points(space: Space, overrides: Mapping[str, Sequence[Value]]) -> Points:
+    """The points of a space, with other values for some of its parameters."""
+    axes = overrides if space.configs else {**space.axes, **overrides}
+    return Points(axes, space.configs)

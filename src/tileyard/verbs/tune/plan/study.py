@@ -86,9 +86,10 @@ class Study:
         self.is_screening = True
         """True until the steps that need the times of all configs are planned."""
         kinds = split_by_silicon(devices) or [()]
+        numbers = range(len(kinds)) if len(kinds) > 1 else [None]
         self.contests = [
-            Contest(request, self._case, kind, number, is_bound=len(kinds) > 1)
-            for number, kind in enumerate(kinds)
+            Contest(request, self._case, kind, number, learn=space.tell)
+            for number, kind in zip(numbers, kinds, strict=True)
         ]
 
     async def ask(self, limit: int) -> Sequence[Batch]:
@@ -110,7 +111,7 @@ class Study:
         """The next batches; none during a pause."""
         if self._are_finals_asked:
             return ()
-        if not self.is_out_of_budget:
+        if self.is_screening and not self.is_out_of_budget:
             await self.space.draw(-(-(self._next + limit) // len(self.contests)))
         batches = [
             batch

@@ -17,9 +17,10 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
+from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 from tileyard.store.choices import Choice, add_choices
-from tileyard.store.trials import TrialQuery
 from tileyard.verbs.tune.options.start import StartTune
+from tileyard.verbs.tune.plan.deciding import is_screening
 from tileyard.verbs.tune.plan.finals import judge_finals
 from tileyard.verbs.tune.plan.holding import select_last
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
@@ -27,6 +28,9 @@ from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
 from tileyard.workers.protocol import Failed, MakeGolden
 from tileyard.workers.run_records import find_run
+
+MOST_RECORDED = 10_000
+"""The most earlier trials that a strategy learns of."""
 
 
 async def open_study(
@@ -47,6 +51,8 @@ def plan_study(
     place = Place(
         file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
     )
+    if start.reuse:
+        tell_recorded(bench.store, start.target, devices, space)
     study = Study(request, space, bench.clock, place, devices)
     kinds = len(study.contests)
     notes = []
@@ -113,6 +119,21 @@ def plan_study(
         budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: study.is_screening,
     )
+
+
+def tell_recorded(store: Store, target: str, devices: Sequence[Device], space: OpenSpace) -> None:
+    """Let a strategy that learns know earlier trials of this kernel's points on such devices, the latest
+    last.
+    """
+    if space.strategy is None or not space.strategy.learns:
+        return
+    silicon = {"", *(device.identity for device in devices)}
+    query = TrialQuery(kernel=space.kernel, target=target, was_run=True, limit=MOST_RECORDED)
+    for trial in reversed(store.list_trials(query)):
+        is_known = is_screening(trial) and trial.outcome in REUSABLE | BUILD_FAILURES
+        is_alike = trial.arguments == space.arguments and trial.silicon in silicon
+        if is_known and is_alike and space.points.find(trial.config) is not None:
+            space.tell(msgspec.structs.replace(trial, reused=True))
 
 
 async def _time_reference(

@@ -28,15 +28,18 @@ ALL_CONFIGS = 1_000_000
 
 
 class TuneRequest(Record):
-    """One tuning run; an empty ``kernel`` is a file's only one. ``overrides`` of tunable parameters,
-    ``reference`` and ``inputs`` (functions of its file), ``flops`` (a formula of its arguments), ``rtol`` and
-    ``atol`` replace the kernel's own. At most ``trials`` configs are tried; all takes ``budget_s`` seconds,
-    the screening ending so that the finals fit. ``finalists`` meet in up to ``rounds`` interleaved rounds, on
-    a busy device up to ``meetings`` times; finals that contradict the screening are held again after
-    ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing new is screened. With
-    ``require_check`` a config wins only if compared. A winner is right on all ``draws``. ``check_sync`` is as
-    in a yard. For a target ``sanitized``, a config is timed once its build for that, never timed itself, is
-    right.
+    """One tuning run. ``kernel`` may be empty if the file has only one.
+
+    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and
+    ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
+    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which the
+    ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening ends
+    so that the finals fit. ``finalists`` configs meet in up to ``rounds`` interleaved rounds before a winner
+    is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening are held again
+    after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not
+    recorded, and finals are held. With ``require_check`` a config wins only if its results were compared. It
+    must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a target
+    ``sanitized``, a config is timed only once its build for that is right; those builds are never timed.
     """
 
     kernel: str = ""
@@ -59,6 +62,7 @@ class TuneRequest(Record):
     holdings: int = 3
     pause_s: float = 10.0
     finals_only: bool = False
+    strategy: str = "random"
     seed: int = 0
     require_check: bool = False
     check_sync: bool | None = False

@@ -1,5 +1,6 @@
 """Which bundles can be tuned, and the space that one is opened as."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ def test_a_bundle_is_a_space() -> None:
     packed = make_packed(*map(make_work, (1, 1.0, 2)))
     opened = open_packed(packed, DETAILS, TuneRequest(), "s.tyb")
     space = opened.space
+    asyncio.run(space.draw(1))
     assert (space.kernel, space.arguments, space.size, space.at_most) == ("k", {"M": 8}, 3, 3)
     assert (space.file, space.flops, space.run_s, opened.target) == ("k.py", 5.0, 3.0, "cpu")
     assert space.tolerance == Tolerance(rtol=0.5, atol=0.0)
@@ -60,6 +62,7 @@ def test_a_bundle_is_a_space() -> None:
         found = opened.find(None, Case(id="f01", work=KernelWork(config=config)))
         assert (found.case, found.build) == ("f01", f"k/{number}")
     older = open_packed(packed, "", TuneRequest(), "s.tyb").space
+    asyncio.run(older.draw(1))
     assert (older.configs, older.flops) == (space.configs, 0.0)
 
 
@@ -68,6 +71,8 @@ def test_of_a_larger_space_some_are_tried() -> None:
     packed = make_packed(*map(make_work, range(20)))
     request = TuneRequest(trials=4)
     spaces = [open_packed(packed, "", request, "s.tyb").space for _ in range(2)]
+    for space in spaces:
+        asyncio.run(space.draw(1))
     assert spaces[0].configs == spaces[1].configs
     assert (len(spaces[0].configs), spaces[0].size, spaces[0].at_most) == (4, 20, 4)
 

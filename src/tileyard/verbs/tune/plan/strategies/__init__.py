@@ -1,0 +1,1 @@
+"""Strategies: what chooses the configs of a study, one module each."""

@@ -1,0 +1,69 @@
+"""Strategies keep their contract, and their orders are what they are called."""
+
+import random
+
+import pytest
+
+from tileyard.base.errors import UsageError
+from tileyard.testing import StrategyContract
+from tileyard.testing.strategies import AXES, HUGE, LISTED, MakeStrategy
+from tileyard.verbs.tune.plan.strategies.at_random import AtRandom
+from tileyard.verbs.tune.plan.strategies.grid import Grid
+from tileyard.verbs.tune.plan.strategies.points import Points
+from tileyard.verbs.tune.plan.strategies.registry import STRATEGIES, make_strategy
+
+
+class TestGrid(StrategyContract):
+    """The order of the space."""
+
+    @pytest.fixture
+    def make(self) -> MakeStrategy:
+        """Makes it."""
+        return Grid
+
+    def test_the_order_is_that_of_the_space(self) -> None:
+        """Also where not all points are to be tried."""
+        expected = [AXES.config_at(number) for number in range(7)]
+        assert Grid(AXES, trials=5, seed=0).ask(7) == expected
+
+
+class TestAtRandom(StrategyContract):
+    """A random order."""
+
+    @pytest.fixture
+    def make(self) -> MakeStrategy:
+        """Makes it."""
+        return AtRandom
+
+    def test_the_order_of_a_seed_stays(self) -> None:
+        """A study of an earlier version that goes on tries the same configs."""
+        expected = random.Random(4).sample(range(36), 36)
+        configs = AtRandom(AXES, trials=20, seed=4).ask(36)
+        assert list(map(AXES.find, configs)) == expected
+        generator = random.Random(4)
+        drawn = [generator.randrange(HUGE.size) for _ in range(9)]
+        assert list(map(HUGE.find, AtRandom(HUGE, trials=20, seed=4).ask(9))) == drawn
+
+    @pytest.mark.parametrize("trials", [1, 36])
+    def test_all_points_or_one_are_in_the_order_of_the_space(self, trials: int) -> None:
+        """The first config is then tried first."""
+        configs = AtRandom(AXES, trials=trials, seed=4).ask(36)
+        assert list(map(AXES.find, configs)) == list(range(36))
+
+
+@pytest.mark.parametrize("points", [AXES, LISTED])
+def test_a_point_is_found_by_its_config(points: Points) -> None:
+    """Whatever the order of its keys; 1 and true are two values."""
+    configs = [points.config_at(number) for number in range(points.size)]
+    turned = [dict(reversed(config.items())) for config in configs]
+    assert list(map(points.find, turned)) == list(range(points.size))
+    assert points.find({**configs[0], "other": 1}) is None
+    assert points.find({**configs[0], "stages": 1.0}) is None
+    assert points.find({}) is None
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    """With the names of those that there are."""
+    expected = f"there is no strategy 'best' .known strategies: {', '.join(sorted(STRATEGIES))}"
+    with pytest.raises(UsageError, match=expected):
+        make_strategy("best", AXES, trials=1, seed=0)
