@@ -30,6 +30,7 @@ from tileyard.artifacts.keys import canonical_json
 from tileyard.base.model import Value, median_ns
 from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.result.records import TuneRequest
+from tileyard.verbs.tune.view.progress import StudyLayout
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES: dict[str, tuple[Value, ...]] = {"block_K": (64, 128)}
@@ -47,7 +48,7 @@ def rate_all(
         start = replace(start, file="", bundle=bundle)
     else:
         start = replace(start, request=replace(request, shape="small", overrides=overrides))
-    result = carry_on(None)(start, settings_for(home))
+    result = carry_on(None)(start, settings_for(home), StudyLayout())
     timed = [one for one in result.trials if one.measurement is not None]
     least_ns = min(median_ns(one) for one in timed)
     screened = {canonical_json(one.config): median_ns(one) / least_ns for one in timed}

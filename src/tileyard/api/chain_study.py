@@ -14,6 +14,7 @@ from tileyard.show.console import Console
 from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
 from tileyard.verbs.tune.options.start import StartTune
 from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
+from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.words import say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
@@ -75,7 +76,7 @@ def run_study(
         queue_limit_s=manner.queue_limit_s,
     )
     console = console_for(None)
-    result = carry_on(console, answer)(start, settings)
+    result = carry_on(console, answer)(start, settings, StudyLayout())
     show(console, print_study, result, settings.home)
     if result.leader is not None:  # also where no run is shown
         line = Text(say_leader(result, result.leader), style="yellow")

@@ -67,7 +67,7 @@ def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> C
     def carry(
         verb: Verb[ResultT],
         settings: Settings,
-        layout: Layout | None = None,
+        layout: Layout,
         hear: Callable[[Event], None] = ignore,
     ) -> ResultT:
         client = RunClient(verb, settings, answer)

@@ -23,6 +23,7 @@ from tileyard.verbs.tune.options.tune import (
     start_table,
     start_tune,
 )
+from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.table import print_dispatch
 
@@ -76,17 +77,17 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     console = console_for(given["progress"])
     printed = printed_on(console)
     if start.bundle:
-        packed = carry_on(console)(start, settings)
+        packed = carry_on(console)(start, settings, StudyLayout())
         show(printed, print_study, packed, settings.home)
         return Study(packed, settings)
     table = start_table(start, given)
     found = find_kernel(kernel, declared, settings)
     carry, placed = carry_on(console, found.answer), found.place(start)
     if table is None:
-        result = carry(placed, settings)
+        result = carry(placed, settings, StudyLayout())
         show(printed, print_study, result, settings.home)
         return Study(result, settings, kernel)
-    tuned = carry(replace(table, tune=placed), settings)
+    tuned = carry(replace(table, tune=placed), settings, StudyLayout())
     show(printed, print_dispatch, tuned, settings.home)
     return DispatchTable(tuned, settings, kernel)
 

@@ -22,7 +22,7 @@ class Carry(Protocol):
         self,
         verb: Verb[ResultT],
         settings: Settings,
-        layout: Layout | None = None,
+        layout: Layout,
         hear: Callable[[Event], None] = ignore,
     ) -> ResultT:
         """Run it. Raises TileyardError if it is invalid, and if it was ended at once."""
@@ -32,7 +32,7 @@ class Carry(Protocol):
 def run_shown(
     client: RunClient[ResultT],
     console: Console,
-    layout: Layout | None,
+    layout: Layout,
     hear: Callable[[Event], None],
 ) -> ResultT:
     """Run to the end, with progress on a console."""

@@ -3,7 +3,6 @@ plain lines. Failed cases are printed as they end. A layout defines lines and vi
 """
 
 import threading
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -50,18 +49,12 @@ class Layout(Protocol):
         ...
 
 
-CONFIGS = "tileyard.verbs.tune.view.progress:StudyLayout"
-"""The layout of most verbs: the cases are configs."""
-
-
 class Progress:
-    """A listener: call it with every event within its context. Without a layout cases are configs."""
+    """A listener. Use as a context manager around the run, then call it with every event."""
 
-    def __init__(
-        self, console: Console, layout: Layout | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, console: Console, layout: Layout, clock: Clock | None = None) -> None:
         self._console = console
-        self._layout: Layout = layout or resolve_name(CONFIGS)()
+        self._layout = layout
         self._clock = clock or Clock()
         self._view = RunView()
         self._live: Live | NotebookView | None = None

@@ -23,7 +23,7 @@ def carry_on(console: Console) -> Carry:
     def carry(
         verb: Verb[ResultT],
         settings: Settings,
-        layout: Layout | None = None,
+        layout: Layout,
         hear: Callable[[Event], None] = ignore,
     ) -> ResultT:
         return carry_out(verb, settings, console, layout, hear)
@@ -35,7 +35,7 @@ def carry_out(
     verb: Verb[ResultT],
     settings: Settings,
     console: Console,
-    layout: Layout | None = None,
+    layout: Layout,
     hear: Callable[[Event], None] = ignore,
 ) -> ResultT:
     """Run a verb to its end, with progress on the console; return its result. ``hear`` gets each

@@ -149,7 +149,7 @@ def test_each_silicon_is_shown_with_its_winner_and_what_was_kept_out() -> None:
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """Each ended case is one line, without control characters."""
     file = io.StringIO()
-    with Progress(Console(file=file, width=200)) as progress:
+    with Progress(Console(file=file, width=200), StudyLayout()) as progress:
         for event in events():
             progress(event)
     lines = file.getvalue().splitlines()
@@ -184,7 +184,7 @@ def test_what_ends_alike_has_one_line() -> None:
     for is_terminal in (False, True):
         file = io.StringIO()
         console = Console(file=file, width=200, force_terminal=is_terminal, color_system=None)
-        with Progress(console) as progress:
+        with Progress(console, StudyLayout()) as progress:
             for one in (*refused, *wrong, other, *left):
                 progress(CaseEnded(trial=one))
         lines = [line for line in file.getvalue().splitlines() if "tile=" in line]
@@ -251,7 +251,7 @@ def test_a_device_that_is_waited_for_is_named_with_its_holder() -> None:
     """Once, however often its place in the queue changes; and again when it is waited for anew."""
     file = io.StringIO()
     awaited = DeviceAwaited(device="cpu:0", at=1.0, place=2, holder="ada, pid 7")
-    with Progress(Console(file=file, width=200)) as progress:
+    with Progress(Console(file=file, width=200), StudyLayout()) as progress:
         progress(DeviceAsked(device="cpu:0", at=0.9))
         progress(awaited)
         progress(awaited)
@@ -266,7 +266,7 @@ def test_on_a_terminal_there_are_two_lanes() -> None:
     """The live view has a lane for building and one for running."""
     file = io.StringIO()
     console = Console(file=file, width=120, force_terminal=True, color_system=None)
-    with Progress(console) as progress:
+    with Progress(console, StudyLayout()) as progress:
         for event in events():
             progress(event)
         progress._shown_s = 0.0
@@ -526,7 +526,7 @@ def test_the_second_run_of_a_command_is_counted_by_itself() -> None:
     """Builds for another target are not among the configs that are measured."""
     file = io.StringIO()
     console = Console(file=file, width=120, force_terminal=True, color_system=None)
-    with Progress(console) as progress:
+    with Progress(console, StudyLayout()) as progress:
         for event in (*events(), events()[0]):
             progress(event)
         progress._shown_s = 0.0
