@@ -79,6 +79,7 @@ def choose(
         notes=(
             *notes,
             *_tell_of_excluded(suite, policy, sieve),
+            *_tell_of_unmarked(suite, policy, wish, sieve),
             *_tell_of_coverage(suite, wish, uncovered, expected_s),
             *_tell_of_idle_rules(suite),
             *_tell_of_lost(suite, wish),
@@ -271,6 +272,17 @@ def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[s
     shown += [f"{f} ({n} of {wholes[f]})" for f, n in parts.items() if n < wholes[f]]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     yield f"{begin} {count_of(len(out), 'case')}: {', '.join(shown[:LISTED])}{more}"
+
+
+def _tell_of_unmarked(suite: Suite, policy: Policy, wish: Wish, sieve: _Sieve) -> Iterator[str]:
+    """Report that a smoke run is as large as a full one; nothing about cases requested by name."""
+    if policy.select != "smoke" or wish.select or wish.rerun is not None or len(sieve.rest) < 2:
+        return
+    begin = f"policy {policy.name} "
+    is_smaller = any(reason.startswith(begin) for reason in sieve.reasons.values())
+    if not is_smaller and not any(case.smoke for case in suite.cases):
+        why = "no case says smoke = true, and each is alone in its family and class of dtypes"
+        yield f"policy {policy.name} chooses nothing, so all {len(sieve.rest)} cases run: {why}"
 
 
 def _tell_of_coverage(

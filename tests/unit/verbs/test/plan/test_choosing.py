@@ -102,6 +102,30 @@ def test_smoke_has_one_of_each_family_and_class_of_dtypes() -> None:
     assert selection.uncovered == ()
 
 
+@pytest.mark.parametrize(
+    ("cases", "wish", "is_told"),
+    [
+        ((case("a"), case("b", "f16"), case("c", family="max")), {}, True),
+        ((case("a"), case("b"), case("c", family="max")), {}, False),
+        ((case("a", smoke=True), case("b", "f16")), {}, False),
+        ((case("a"),), {}, False),
+        ((case("a"), case("b", "f16")), {"select": ("a", "b")}, False),
+        ((case("a"), case("b", "f16")), {"policy": "full"}, False),
+    ],
+)
+def test_a_smoke_run_of_all_cases_is_noted(
+    cases: tuple[SuiteCase, ...], wish: dict[str, object], *, is_told: bool
+) -> None:
+    """Where no case is declared as smoke and each is alone in its family and class of dtypes, unless cases are named."""
+    suite = Suite(name="s", path="/s", folder="/", cases=cases)
+    selection = run(suite, **{"policy": "smoke", **wish})  # type: ignore[arg-type]
+    expected = (
+        "policy smoke chooses nothing, so all 3 cases run:"
+        " no case says smoke = true, and each is alone in its family and class of dtypes"
+    )
+    assert selection.notes == ((expected,) if is_told else ())
+
+
 def test_of_cases_that_nothing_is_known_of_the_smallest_stands_for_the_others() -> None:
     """Data of programs and arguments of kernels say how much work a case is."""
     programs = tuple(
