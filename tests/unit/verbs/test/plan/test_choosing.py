@@ -116,7 +116,7 @@ def test_smoke_has_one_of_each_family_and_class_of_dtypes() -> None:
 def test_a_smoke_run_of_all_cases_is_noted(
     cases: tuple[SuiteCase, ...], wish: dict[str, object], *, is_told: bool
 ) -> None:
-    """Where no case is declared as smoke and each is alone in its family and class of dtypes, unless cases are named."""
+    """Where no case is declared as smoke and each is alone in its family and class of dtypes."""
     suite = Suite(name="s", path="/s", folder="/", cases=cases)
     selection = run(suite, **{"policy": "smoke", **wish})  # type: ignore[arg-type]
     expected = (
