@@ -92,7 +92,7 @@ class Contest:
 
     @property
     def screened(self) -> tuple[Trial, ...]:
-        """The trial of each config, in the order of their first end; trials of devices whose times do not count are undone."""
+        """Each config's trial, by first ends; trials of devices whose times do not count are undone."""
         return tuple(map(self._as_it_counts, self._screened.values()))
 
     @property
