@@ -15,7 +15,7 @@ from tests.in_process import no_engine, run_here
 import tileyard
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.store.trials import TrialQuery, TrialStore
-from tileyard.workers.python_calls import PROBE
+from tileyard.workers.python_imports import PROBE
 from tileyard.workers.run_records import find_run
 
 STRANGER = 65534

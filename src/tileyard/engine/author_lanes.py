@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.base.errors import HOST_FAULTS
 from tileyard.engine.commands import AuthorAwaited, AuthorStarted, Fact
-from tileyard.frontend.footprint import Footprint
 from tileyard.workers.environment import host_memory_bytes
 from tileyard.workers.protocol import DescribeKernels, Failed, Golden, MakeGolden
 from tileyard.workers.question import AnswerT, Question, Spent

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import msgspec
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import Outcome, Side
 from tileyard.base.wording import shorten_path
 from tileyard.engine.author_lanes import Lanes
-from tileyard.frontend.footprint import Footprint
 from tileyard.processes.limits import time_limit
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.environment import worker_environment

@@ -264,7 +264,7 @@ class Ledger:
     def skip_proven(self, progress: Progress) -> bool:
         """End a case that has passed before with the same run key, if this run skips such cases."""
         golden = progress.golden
-        if not self._yard.proven_by or (golden and (golden.doubts or golden.is_partial)):
+        if not self._yard.proven_by or (golden and (golden.footprint.doubts or golden.is_partial)):
             return False
         by = "" if self._yard.proven_by == ANY_RUN else self._yard.proven_by
         known = self._yard.store.find_passed(progress.keys.run, by)

@@ -11,6 +11,7 @@ from typing import ParamSpec
 import msgspec
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.footprint import USES, Footprint
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.base.errors import TileyardError, UsageError, WorkerLostError
 from tileyard.base.events import StepKind
@@ -34,9 +35,7 @@ from tileyard.engine.program_builds import ProgramBuilds
 from tileyard.engine.proofs import (
     NO_BUILD,
     NO_TREE,
-    Ground,
     StepGrounds,
-    ground_of,
     list_late_steps,
     put_ground,
     uses_build,
@@ -129,7 +128,7 @@ class Programs:
         self._run = run
         self._host = host
         self._grounds = StepGrounds(host, site.threads)
-        self._builds: dict[str, Ground] = {}
+        self._builds: dict[str, Footprint] = {}
         self._goldens: dict[str, Digest] = {}
         # Golden steps that run, or have failed: cases that share one wait for it without a lane.
         self._making: dict[tuple[str, str, int], tuple[Case, asyncio.Task[StepDone]]] = {}
@@ -200,7 +199,7 @@ class Programs:
         site = self._site.sites[case.side]
         build = BuildCommand()
         if work.build is not None:
-            ground = Ground()
+            ground = Footprint()
             await self._grounds.add(ground, "build", work.build, site)
             await self._grounds.add_uses(ground, "build", (work.build, site))
             self._builds[case.key] = ground
@@ -237,13 +236,13 @@ class Programs:
         """Make or find the result of the golden step, and make the case's folder with a copy.
         ``known`` is the result made elsewhere, for a case whose work has no golden step.
         """
-        site, ground = self._site.sites[case.side], Ground()
+        site, ground = self._site.sites[case.side], Footprint()
         self._goldens.pop(case.key, None)  # from an attempt with a damaged result
         tree, flag = known, ""
         if work.golden is not None:
             await self._grounds.add(ground, GOLDEN, work.golden, site)
             await self._grounds.add_uses(ground, GOLDEN, (work.golden, site))
-            key = GoldenKey(digest_parts("golden", canonical_json(ground.parts)))
+            key = GoldenKey(ground.key("golden"))
             first, done = await self._make_tree(case, work.golden, key)
             if done.message:
                 seen = f"made for {first.id}: see {name_log(self._run, first)}"
@@ -269,12 +268,12 @@ class Programs:
         ground.parts.update({name: digest_parts(text) for name, text in named.items() if text})
         ground.parts["outputs"] = digest_parts(canonical_json(work.outputs))
         ground.parts["devices"] = digest_parts(*self._site.identities)
-        build = self._builds.get(case.key, Ground())
+        build = self._builds.get(case.key, Footprint())
         ground.parts.update(build.parts)
-        ground.doubts += [*build.doubts, *self._site.doubts]
-        run = canonical_json([ground.parts.get(f"run {n}") for n in ("step", "env", "inputs")])
+        ground.doubt(*build.doubts, *self._site.doubts)
+        own = {n: d for n, d in ground.parts.items() if n.startswith("run ") and n != f"run{USES}"}
         # Its variables name the checkout if it has modules of its own: these are not among the named inputs.
-        used = digest_parts("used", tree, work.part.path, run, canonical_json(site.env))
+        used = digest_parts("used", tree, work.part.path, canonical_json((own, site.env)))
         golden = Golden(
             key=NO_KEY, inputs=(), outputs=(), tree=tree, part=work.part, used=used, flag=flag
         )
@@ -287,7 +286,8 @@ class Programs:
         """A golden result with what else its case rests on, now that it is built. Raises TileyardError."""
         if not self._site.proves:
             return golden
-        site, ground = self._site.sites[case.side], ground_of(golden)
+        site, ground = self._site.sites[case.side], Footprint()
+        ground.add(golden.footprint)
         for title, step in list_late_steps(work).items():
             if uses_build(step):
                 made = (golden.tree, golden.part, build)

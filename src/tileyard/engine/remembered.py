@@ -5,17 +5,14 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.digests import digest_if_there
+from tileyard.artifacts.footprint import Footprint, find_footprint, keep_by_key
 from tileyard.artifacts.keys import digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HOST_FAULTS, HomeError
 from tileyard.base.model import Digest, Record
 from tileyard.engine.authors import TracedAuthor
-from tileyard.frontend.footprint import (
-    Footprint,
-    describe_surroundings,
-    identify_file,
-    is_current,
-)
+from tileyard.frontend.reads import describe_surroundings, is_current, read_digest
 from tileyard.workers.environment import worker_environment
 from tileyard.workers.protocol import (
     AuthorReply,
@@ -28,21 +25,23 @@ from tileyard.workers.protocol import (
 from tileyard.workers.question import AnswerT, Question
 
 RECORD_KIND = "answer"
-RECIPE = "4"
+RECIPE = "5"
 """The version of the records and how they are made; a change that makes old records wrong raises it."""
 
 
 class Remembered(Record):
-    """A reply, and the blob with the footprint on which it depends."""
+    """A reply, and the key of the footprint on which it depends."""
 
     reply: AuthorReply
     footprint: Digest
 
 
 class RememberedAuthor:
-    """The author of one file, whose process is started at the first new question. An answer and its
-    printed text are used again while its footprint is current; failures and goldens without
-    identity are not kept. Without ``recall`` all but checks of a kernel is asked again, and kept.
+    """The author of one file, whose process is started at the first new question.
+
+    An answer is used again while its footprint is current, and it is kept with what user code printed for
+    it. Failures are not kept, nor are goldens without an identity of their own. Without ``recall``
+    everything is asked again, and kept, except checks of a kernel, which depend on its text alone.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class RememberedAuthor:
         self._objects = objects
         self._recall = recall
         self._environ = worker_environment(threads=len(author.cores))
-        self._content = identify_file(self._file)
+        self._content = digest_if_there(self._file)
         # The part of all keys that is not a question: the file and its environment.
         surroundings = describe_surroundings(self._environ)
         self._place = digest_parts(self._file, self._content, str(author.cores), *surroundings)
@@ -86,10 +85,10 @@ class RememberedAuthor:
     # ---- inside -----------------------------------------------------------------------------
 
     def _may_keep(self, reply: object, footprint: Footprint) -> bool:
-        """Whether it is known what the answer depends on, including the file's present content."""
+        """Whether it is known what the answer depends on, with the present content of the file."""
         if isinstance(reply, Failed) or (isinstance(reply, Golden) and not reply.is_identified):
             return False
-        return footprint.is_settled and footprint.files.get(self._file) == self._content
+        return not footprint.doubts and read_digest(footprint, self._file) == self._content
 
     def _find(self, request: Record) -> AuthorReply | None:
         if not (self._recall or isinstance(request, CheckSync)):
@@ -109,11 +108,10 @@ class RememberedAuthor:
         return known.reply
 
     def _is_current(self, footprint: Digest) -> bool:
-        """Checked once per run: what holds at its beginning holds for all of it."""
+        """Whether a footprint is current, checked once per run: what holds at first holds for all of it."""
         if footprint not in self._current:
-            data = self._objects.get_bytes(footprint)
-            decoded = msgspec.msgpack.decode(data, type=Footprint)
-            self._current[footprint] = is_current(decoded, self._environ)
+            known = find_footprint(footprint, self._objects)
+            self._current[footprint] = known is not None and is_current(known, self._environ)
         return self._current[footprint]
 
     def _write(self) -> None:
@@ -122,8 +120,8 @@ class RememberedAuthor:
             return
         with contextlib.suppress(HomeError):  # the next run asks again for what cannot be kept
             for request, reply, footprint in self._kept:
-                blob = self._objects.put_bytes(msgspec.msgpack.encode(footprint, order="sorted"))
-                data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=blob))
+                known = keep_by_key(footprint, "author", self._objects)
+                data = msgspec.msgpack.encode(Remembered(reply=reply, footprint=known))
                 self._objects.put_record(RECORD_KIND, self._key(request), data)
         self._kept.clear()
 

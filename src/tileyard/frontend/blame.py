@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
-import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from tileyard.base.errors import TileyardError, UsageError, UserCodeError
 from tileyard.base.wording import name_line
-from tileyard.frontend.footprint import SITE_FOLDERS
+from tileyard.frontend.reads import is_installed, is_own
 from tileyard.frontend.refusals import (
     explain_assertion,
     explain_refusal,
@@ -34,10 +33,7 @@ _SHY_MODULES = ("torch", "numpy")
 """Modules with functions that do not state their origin."""
 
 _NO_PYTHON = frozenset({".cc", ".cpp", ".h", ".pxi", ".pyx"})
-"""Suffixes of library sources with frames in tracebacks, whose paths only their authors have."""
-
-_STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
-_TILEYARD = Path(__file__).resolve().parents[1]
+"""Suffixes of library sources whose frames appear in tracebacks, with paths that only their authors have."""
 
 
 def own_name(value: object) -> tuple[str, str]:
@@ -56,7 +52,7 @@ def own_name(value: object) -> tuple[str, str]:
         for name in names:
             if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
                 continue
-            # A library's class or function is its own even if another object of its name hides it.
+            # A library's class or function may be hidden by another object of its name.
             if isinstance(value, (type, types.FunctionType)) or _look_up(module, name) is value:
                 return module, name
     return "", ""
@@ -100,7 +96,7 @@ def _package_version(top: str) -> str | None:
     spec = module.__spec__ if module is not None else importlib.util.find_spec(top)
     origin = getattr(spec, "origin", None)
     places = [origin] if origin else list(getattr(spec, "submodule_search_locations", None) or [])
-    if not places or not _is_site(Path(places[0])):
+    if not places or not is_installed(places[0]):
         return None
     version = getattr(module, "__version__", None)
     if version is None:
@@ -113,18 +109,9 @@ def _package_version(top: str) -> str | None:
 
 def is_users(file: str) -> bool:
     """Whether a source file (or a notebook's cell) is the user's: not a package, a library, or Tileyard."""
-    path = Path(file)
     if file.startswith("<"):
         return file == "<string>" or file.startswith("<ipython")
-    if path.suffix in _NO_PYTHON or _is_site(path) or path.is_relative_to(_STANDARD_LIBRARY):
-        return False
-    return not path.is_relative_to(_TILEYARD)
-
-
-def _is_site(path: Path) -> bool:
-    return bool(SITE_FOLDERS.intersection(path.parts)) or any(
-        path.is_relative_to(sysconfig.get_path(name)) for name in ("purelib", "platlib")
-    )
+    return not (Path(file).suffix in _NO_PYTHON or is_installed(file) or is_own(file))
 
 
 def find_place(function: object) -> tuple[str, int]:
@@ -167,7 +154,7 @@ def describe_failure(error: BaseException, doing: str = "") -> UserCodeError:
 
 
 def explain_error(error: BaseException) -> str:
-    """``file:line: what is wrong`` for TileLang's errors that don't say it in a user's terms; or empty."""
+    """``file:line: what is wrong`` for an error of TileLang's that does not say it to users; else empty."""
     frames = _frames_of(error)
     if not any(is_compilers(frame.filename) for frame in frames):
         return ""

@@ -14,12 +14,11 @@ import pickle
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tileyard.base.model import Digest
+from tileyard.artifacts.footprint import Footprint
 from tileyard.frontend.blame import (
     PYTHON,
     defining_module,
@@ -41,33 +40,26 @@ _REFUSALS = (TypeError, ValueError, AttributeError, RuntimeError, OSError, pickl
 _CachedFunction = type(functools.lru_cache(lambda: None))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Closure:
-    """What a function's behaviour depends on. ``digest`` is None if some part cannot be identified.
-    ``modules`` are the top-level names of installed modules that it uses, ``files`` those of other code.
-    """
-
-    digest: Digest | None
-    modules: frozenset[str]
-    files: frozenset[str] = frozenset()
+PACKAGE = "package "
+"""The names of parts that are versions of installed modules begin with this."""
 
 
-def examine(function: object, *, has_sources: bool = False) -> Closure:
-    """Walk all that ``function`` depends on. With ``has_sources`` the caller is responsible for
-    opened files and for modules imported only when it runs.
+def examine(value: object, what: str, *, has_sources: bool = False) -> Footprint:
+    """What the behaviour of a function, or of a value with functions, depends on; ``what`` names that part.
+
+    With ``has_sources`` the caller is responsible for files that are opened, and for modules that are
+    imported only when it runs.
     """
     walk = _Walk(has_sources=has_sources)
     try:
-        walk.visit(function)
+        walk.visit(value)
     except _REFUSALS:
         walk.known = False
-    digest = Digest(walk.hash.hexdigest()[:40]) if walk.known else None
-    return Closure(digest=digest, modules=frozenset(walk.modules), files=frozenset(walk.files))
-
-
-def closure_digest(function: object) -> Digest | None:
-    """The identity of a function's behaviour; None if some part cannot be identified."""
-    return examine(function).digest
+    packages = {f"{PACKAGE}{name}": walk.modules[name] for name in sorted(walk.modules)}
+    found = Footprint(parts={what: walk.hash.hexdigest()[:40], **packages}, code=sorted(walk.files))
+    if not walk.known:
+        found.doubt(f"its {what} cannot be told by content")
+    return found
 
 
 class _Walk:
@@ -81,7 +73,7 @@ class _Walk:
         self._has_sources = has_sources
         self.hash = hashlib.sha256()
         self.known = True
-        self.modules: set[str] = set()
+        self.modules: dict[str, str] = {}
         self.files: set[str] = set()
         self._ordinals: dict[int, int] = {}
         self._stack: list[int] = []
@@ -305,7 +297,7 @@ class _Walk:
             self.hash.update(b"%d:" % len(data) + data)
 
     def _add_module(self, name: str, version: str) -> None:
-        self.modules.add(name.partition(".")[0])
+        self.modules[name.partition(".")[0]] = version
         self._add("module", name, version)
 
 

@@ -25,6 +25,7 @@ from tileyard.pytest_plugin.identifying import (
     Identity,
     StepReader,
     describe_change,
+    doubt,
     note_identity,
 )
 from tileyard.pytest_plugin.records import Answered, FunctionStep, StepResult
@@ -36,7 +37,7 @@ KEPT = "kept"
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """The folder in which a function builds, and why; ``kept``: one that stays, None for the run's own."""
+    """Where a function builds, and why; ``kept`` is a folder that stays, None for the run's own."""
 
     folder: Path
     pickled: Path
@@ -45,7 +46,7 @@ class _Place:
 
 
 class Calling:
-    """Carries out steps, ``lanes`` at a time. ``home`` is the data directory, ``folder`` the run's own."""
+    """Carries out steps, as many at a time as ``lanes``, in the data directory ``home`` and a run's ``folder``."""
 
     def __init__(self, home: Path, folder: Path, copies: Copies, lanes: asyncio.Semaphore) -> None:
         self._home = home
@@ -57,7 +58,7 @@ class Calling:
 
     async def run(self, steps: Sequence[FunctionStep], limit_s: float) -> list[StepResult]:
         """What became of all; to look at what one depends on may take ``limit_s``."""
-        nothing = Identity(problem="the step declares no inputs, so it is not cached")
+        nothing = doubt("the step declares no inputs, so it is not cached")
         declaring = [step for step in steps if step.declared is not None]
         async with asyncio.TaskGroup() as group:
             calls = [
@@ -79,8 +80,7 @@ class Calling:
         asked = self._copies.ask_all(steps, lambda step: make_reader().identify(step), limit_s)
         async with contextlib.aclosing(asked) as answers:
             async for step, _, reply in answers:
-                is_lost = isinstance(reply, Failed)
-                yield step, Identity(problem=reply.message) if is_lost else reply
+                yield step, doubt(reply.message) if isinstance(reply, Failed) else reply
 
     async def _publish(
         self, steps: Sequence[FunctionStep], results: dict[str, StepResult], limit_s: float

@@ -1,29 +1,37 @@
-"""Determines what a function's compile step depends on, by content, so that its result can be kept.
-It counts like a Python step of a suite (``workers/step_identity.py``), with its arguments, globals
-that it names, and places.
+"""Determines what a function's compile step depends on, so that its result can be kept.
+
+A function counts like a step of a suite in Python, whose scripts are the modules of the code that it and
+its values consist of: their imports, programs, libraries and variables (``workers/step_identity.py``). Its
+arguments, the globals that it names, and places count too, because builds may name places.
 """
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tileyard.artifacts.digests import (
+    FileDigests,
+    find_files,
+    find_heard_variables,
+    find_named_variables,
+)
+from tileyard.artifacts.footprint import (
+    Footprint,
+    describe_changes,
+    find_footprint,
+    keep_footprint,
+)
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.decoding import decode_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Digest, Record, Step
 from tileyard.frontend.closure import examine
-from tileyard.frontend.footprint import HEARD_VARIABLES
 from tileyard.pytest_plugin.records import Declared, FunctionStep
 from tileyard.targets.command.given import give
-from tileyard.workers.file_digests import FileDigests, find_files
 from tileyard.workers.step_identity import StepIdentities, Surroundings
 
-IDENTITY = "compile-step"
-"""The kind of record that states what a step depended on when it was last kept."""
-RECIPE = "1"
+RECIPE = "2"
 """Version of the key format; a change to this module that changes the content of keys raises it."""
 PASSED_ON = ("TMPDIR",)
 """Variables that a function gets although no key covers them."""
@@ -31,12 +39,25 @@ CONFTEST = "conftest.py"
 
 
 class Identity(Record):
-    """The key of a step's result, its parts and variables; ``problem``: why there is no key."""
+    """What a step's result depends on, and the variables that it gets. It has no key if there are doubts."""
 
-    key: Digest = Digest("")
-    parts: dict[str, str] = {}
+    footprint: Footprint
     env: dict[str, str] = {}
-    problem: str = ""
+
+    @property
+    def key(self) -> Digest:
+        """The key of the result; empty if there is none."""
+        return Digest("") if self.problem else self.footprint.key("compile step")
+
+    @property
+    def problem(self) -> str:
+        """Why there is no key."""
+        return "; ".join(self.footprint.doubts)
+
+
+def doubt(problem: str) -> Identity:
+    """The identity of a step that has no key."""
+    return Identity(footprint=Footprint(doubts=[problem]))
 
 
 class StepReader:
@@ -51,76 +72,60 @@ class StepReader:
     def identify(self, step: FunctionStep) -> Identity:
         """Identify one step that has declarations."""
         if step.declared is None:
-            return Identity(problem="it declares none of inputs, runs, env")
+            return doubt("it declares none of inputs, runs, env")
         try:
             return self._identify(step, step.declared)
         except TileyardError as error:
-            return Identity(problem=str(error))
+            return doubt(str(error))
         except OSError as error:
-            return Identity(problem=f"{error.filename}: {error.strerror}")
+            return doubt(f"{error.filename}: {error.strerror}")
 
     def _identify(self, step: FunctionStep, declared: Declared) -> Identity:
-        parts = {
-            "recipe": RECIPE,
-            "what is declared": digest_parts(canonical_json(_plain(declared))),
-        }
-        files: dict[Path, None] = {}
+        places = (str(declared.root), str(self._home), str(Path.cwd()), os.uname().machine)
+        found = Footprint(
+            parts={
+                "recipe": RECIPE,
+                "what is declared": digest_parts(canonical_json(_plain(declared))),
+                "places": digest_parts(*places),
+            }
+        )
         for name, value in (("function", step.function), ("arguments", step.values)):
-            found = examine(value, has_sources=True)
-            if found.digest is None:
-                return Identity(problem=f"its {name} cannot be told by content")
-            parts[name] = found.digest
-            files |= dict.fromkeys(sorted(filter(_is_source, map(Path, found.files))))
+            found.add(examine(value, name, has_sources=True))
+        files = [file for file in map(Path, found.code) if file.suffix == ".py" and file.is_file()]
         if not files:
-            return Identity(problem="its function is not in the tree")
+            found.doubt("its function is not in the tree")
         for pattern in declared.inputs:
             if not any(find_files(declared.root, pattern)):
-                return Identity(problem=f"inputs {pattern!r}: there is no such file")
-            parts[f"inputs {pattern}"] = self._digests.digest(declared.root, [pattern])
-        places = (str(declared.root), str(self._home), str(Path.cwd()), os.uname().machine)
-        parts["places"] = digest_parts(*places)
-        asked = _as_step(declared, list(files))
+                found.doubt(f"inputs {pattern!r}: there is no such file")
+            found.put(f"inputs {pattern}", self._digests.digest(declared.root, [pattern]))
+        if found.doubts:
+            return Identity(footprint=found)
+        asked = _as_step(declared, files)
         around = Surroundings(places={}, cwd=str(Path.cwd()), suite=str(declared.root), env={})
         use = self._identities.identify(asked, around, self._environ)
-        if use.doubts:
-            return Identity(problem="; ".join(use.doubts))
-        named = self._find_named(use.modules)
-        parts |= use.parts
-        parts |= {f"variable {name}": digest_parts(text) for name, text in named.items()}
+        # Imported modules may have read variables already, whatever the function gets.
+        named = find_heard_variables(self._environ)
+        named |= find_named_variables(use.code, self._environ)
+        found.add(use)
+        found.put_variables(named)
         passed_on = {name: self._environ[name] for name in PASSED_ON if name in self._environ}
         own = dict(text.split("=", 1) for text in declared.env if "=" in text)
         env = {**passed_on, **give(self._environ, asked), **named, **own}
-        return Identity(
-            key=digest_parts("compile step", canonical_json(parts)), parts=parts, env=env
-        )
-
-    def _find_named(self, modules: tuple[Path, ...]) -> dict[str, str]:
-        """The variables that code of the tree names or libraries below it read, maybe when imported."""
-        words: set[str] = set()
-        for module in modules:
-            words.update(re.findall(r"\w+", module.read_bytes().decode("utf-8", "replace")))
-        return {
-            name: text
-            for name, text in self._environ.items()
-            if name != "_" and (name in words or name.startswith(HEARD_VARIABLES))
-        }
+        return Identity(footprint=found, env=env)
 
 
 def describe_change(step: FunctionStep, now: Identity, objects: ObjectStore) -> str:
     """Why the kept result of a step is not the requested one."""
-    data = objects.get_record(IDENTITY, _name(step))
-    if data is None:
+    before = find_footprint(_name(step), objects)
+    if before is None:
         return "it was not kept before"
-    before = decode_json(data, dict[str, str])
-    names = sorted(
-        name for name in before.keys() | now.parts.keys() if before.get(name) != now.parts.get(name)
-    )
-    return f"changed: {', '.join(names)}" if names else "what was kept is damaged or gone"
+    changed = describe_changes(before, now.footprint, objects)
+    return f"changed: {', '.join(changed)}" if changed else "what was kept is damaged or gone"
 
 
 def note_identity(step: FunctionStep, identity: Identity, objects: ObjectStore) -> None:
     """Record what a kept step depends on."""
-    objects.put_record(IDENTITY, _name(step), canonical_json(identity.parts).encode())
+    keep_footprint(identity.footprint, _name(step), objects)
 
 
 def _name(step: FunctionStep) -> Digest:
@@ -132,12 +137,8 @@ def _plain(declared: Declared) -> tuple[object, ...]:
     return declared.inputs, declared.runs, declared.env
 
 
-def _is_source(file: Path) -> bool:
-    return file.suffix == ".py" and file.is_file()
-
-
 def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:
-    """The step of a suite with the same imports as these files, and the ``conftest.py`` files above them."""
+    """The step of a suite with the imports of these files and of each ``conftest.py`` above them."""
     folders = {folder for file in sources for folder in file.parents}
     above = sorted(folder for folder in folders if folder.is_relative_to(declared.root))
     beside = [folder / CONFTEST for folder in above if (folder / CONFTEST).is_file()]

@@ -29,9 +29,8 @@ from tileyard.base.errors import (
 from tileyard.base.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.base.wording import find_similar
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
-from tileyard.frontend.footprint import Recorder, find_working_folder
 from tileyard.frontend.found import Found, lower_config, probe
-from tileyard.frontend.reads import WATCH
+from tileyard.frontend.reads import WATCH, Recorder, find_working_folder
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
 from tileyard.processes.wire import Channel

@@ -9,17 +9,17 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.arrays import put_array
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.decoding import decode_json
-from tileyard.base.draws import USUAL_DRAW
 from tileyard.base.errors import DamagedError, UserCodeError
 from tileyard.base.model import Digest, GoldenKey, Measurement, Record, TensorSpec
 from tileyard.base.wording import count_of
 from tileyard.frontend.blame import blame_user
-from tileyard.frontend.closure import Closure, examine
+from tileyard.frontend.closure import PACKAGE, examine
 from tileyard.frontend.found import Found
-from tileyard.frontend.reads import WATCH, Reads
+from tileyard.frontend.reads import WATCH, would_read_again
 from tileyard.ir.dtypes import find_dtype
 from tileyard.measure.calls import CalledLaunch
 from tileyard.measure.inputs import input_key, make_input
@@ -31,16 +31,16 @@ from tileyard.workers.tensors import keep_on_cpu, to_numpy
 from tileyard.workers.threads import cap_threads
 
 RECORD_KIND = "golden"
-RECIPE = "2"
+RECIPE = "3"
 """The version of the way golden results are made; a change to this module that changes them raises it."""
 
 
 class GoldenRecord(Record):
-    """The record of a golden result. ``reads``: None if a file changed meanwhile, so that it is not kept."""
+    """The object store's record of a golden result. With a doubt about what it ``reads`` it is not kept."""
 
     inputs: tuple[Digest, ...]
     outputs: tuple[Digest, ...]
-    reads: Reads | None
+    reads: Footprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +53,21 @@ class GoldenMaker:
     objects: ObjectStore
 
     def make(self) -> Golden:
-        """Find the result by its key, or compute it. If it read anything, its content is in its key."""
+        """Look the result up by its key; compute it if it is new, has no key, or read what has changed.
+
+        If it read anything, its own content is in its key.
+        """
         reference = self._bind()
-        key, code = self._derive_key(reference)
+        rests = self._examine(reference)
+        key = None if rests.doubts else GoldenKey(rests.key(f"{RECORD_KIND} {RECIPE}"))
         if key is None and self.request.only_identified:
             return Golden(key=GoldenKey(""), inputs=(), outputs=())
-        known = None if key is None or self.request.anew else _find(self.objects, key, code)
-        record = known or self._compute(reference, code)
-        is_identified = key is not None and record.reads is not None
+        known = None if key is None or self.request.anew else _find(self.objects, key, rests.code)
+        record = known or self._compute(reference, rests.code)
+        is_identified = key is not None and not record.reads.doubts
         if key is not None and is_identified and known is None:
             self.objects.put_record(RECORD_KIND, key, msgspec.json.encode(record))
-        if key is None or record.reads != Reads():
+        if key is None or record.reads != Footprint():
             content = (*record.inputs, "to", *record.outputs)
             key = GoldenKey(digest_parts("golden content", key or "", *content))
         return Golden(
@@ -93,39 +97,26 @@ class GoldenMaker:
 
     # ---- identity ---------------------------------------------------------------------------
 
-    def _derive_key(self, reference: Reference | None) -> tuple[GoldenKey | None, frozenset[str]]:
-        """The identity of the result, None if the user's code has none, and the files of that code."""
-        given = self._examine_inputs()
-        inputs = given.digest
-        behaviour = Closure(digest=Digest("none"), modules=frozenset())
-        if inputs and self.request.draw != USUAL_DRAW:
-            inputs = digest_parts(inputs, canonical_json(self.request.draw))
-        if reference is not None:
-            behaviour = examine((reference.function, dict(reference.by_name)))
-        code = given.files | behaviour.files
-        if not inputs or not behaviour.digest:
-            return None, code
-        request = self.request
-        key = GoldenKey(
-            digest_parts(
-                RECORD_KIND,
-                RECIPE,
-                inputs,
-                behaviour.digest,
-                canonical_json(request.specs),
-                np.__version__,
-                _torch_version(),
-                str(request.threads),
-            )
-        )
-        return key, code
-
-    def _examine_inputs(self) -> Closure:
-        recipe = self.found.recipe
+    def _examine(self, reference: Reference | None) -> Footprint:
+        """What the result depends on, with a doubt if the user's code has no identity."""
+        request, recipe = self.request, self.found.recipe
         given = recipe.inputs or recipe.supply
+        rests = Footprint(
+            parts={
+                "specs": canonical_json(request.specs),
+                "draw": canonical_json(request.draw),
+                "NumPy": np.__version__,
+                "torch": _torch_version(),
+                "threads": str(request.threads),
+            }
+        )
         if given is None:
-            return Closure(digest=Digest(input_key(self.request.specs)), modules=frozenset())
-        return examine((given, self.found.complete(self.request.arguments)))
+            rests.put("inputs", input_key(request.specs))
+        else:
+            rests.add(examine((given, self.found.complete(request.arguments)), "inputs"))
+        if reference is not None:
+            rests.add(examine((reference.function, dict(reference.by_name)), "reference"))
+        return rests
 
     # ---- content ----------------------------------------------------------------------------
 
@@ -172,11 +163,8 @@ class GoldenMaker:
                 for index, spec in wanted
             ]
         with blame_user(what):
-            arrays = (
-                [given]  # a single array
-                if len(wanted) == 1 and hasattr(given, "dtype")
-                else list(given)  # type: ignore[call-overload]
-            )
+            is_one = len(wanted) == 1 and hasattr(given, "dtype")
+            arrays = [given] if is_one else list(given)  # type: ignore[call-overload]
         if len(arrays) != len(wanted):
             arrays_given, tensors = (
                 count_of(len(arrays), "array"),
@@ -202,7 +190,7 @@ class GoldenMaker:
         # TileLang calls a ref_prog with tensors, whatever its code names.
         recipe = self.found.recipe
         is_ref_prog = recipe.style == "autotune" and self.function is recipe.reference
-        return is_ref_prog or "torch" in examine(reference.function).modules
+        return is_ref_prog or f"{PACKAGE}torch" in examine(reference.function, "reference").parts
 
 
 def _fit(spec: TensorSpec, given: object, what: str) -> Array:
@@ -234,7 +222,7 @@ def _find(objects: ObjectStore, key: GoldenKey, code: Iterable[str]) -> GoldenRe
             objects.path(digest)
     except (msgspec.DecodeError, DamagedError):
         return None
-    return record if record.reads is not None and record.reads.is_current(code) else None
+    return record if would_read_again(record.reads, code) else None
 
 
 @functools.cache

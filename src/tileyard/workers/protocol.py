@@ -2,6 +2,7 @@
 
 import msgspec
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.manifest import Build
 from tileyard.base.draws import USUAL_DRAW, Draw
 from tileyard.base.errors import ToolMissingError
@@ -28,7 +29,6 @@ from tileyard.base.model import (
 from tileyard.base.parts import WHOLE, GoldenPart
 from tileyard.base.rules import Rule
 from tileyard.frontend.declare import KernelInfo
-from tileyard.frontend.footprint import Footprint
 from tileyard.targets.own_sources import digest_own_sources
 from tileyard.workers.compiler_notices import CompilerNotice
 from tileyard.workers.failure_protocol import FailureFound, FindFailure
@@ -90,12 +90,14 @@ class ElaboratedConfig(Record, tag="elaborated_config"):
 
 class Golden(Record, tag="golden"):
     """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
-    ``inputs`` are of ``in`` and ``inout`` tensors, ``outputs`` of ``out`` and ``inout`` ones in
-    calling order, none without a reference. ``tree`` is what a golden step made, of which the case
-    gets ``part``; ``used`` identifies what its run step uses besides the build. ``flag``: a warning
-    although nothing failed. ``is_identified``: the key was known beforehand, so the same code gives
-    the same result. ``parts`` are digests that the result rests on; ``doubts``: why they may not be
-    all; ``is_partial``: others follow from its build, so these prove nothing.
+
+    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out`` and ``inout``
+    tensor in calling order, or none if the kernel has no reference. ``tree`` is the directory that the golden step
+    of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies everything that
+    its run step uses besides the build. ``flag`` is a warning for people although nothing failed.
+    ``is_identified``: the key was known before anything was computed, so that the same code would give the same
+    result. ``footprint`` is what the result of such a case rests on; ``is_partial``: more of it follows from its
+    build, so it proves nothing.
     """
 
     key: GoldenKey
@@ -107,8 +109,7 @@ class Golden(Record, tag="golden"):
     flag: str = ""
     reused: bool = False
     is_identified: bool = False
-    parts: dict[str, str] = {}
-    doubts: tuple[str, ...] = ()
+    footprint: Footprint = msgspec.field(default_factory=Footprint)
     is_partial: bool = False
     measurement: Measurement | None = None
 

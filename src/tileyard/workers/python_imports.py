@@ -1,14 +1,81 @@
-"""Finds the imports of a Python step by reading its source, and what is unknown. Imports nothing."""
+"""Finds the imports of a step in Python by reading its source: the files, and what cannot be determined.
+
+How Python is called says which code it runs; the interpreter itself says where it looks for modules.
+Nothing is imported.
+"""
 
 import ast
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.base.model import Record
-from tileyard.workers.python_calls import PythonSite
-from tileyard.workers.python_source import is_of_arguments, read_source
+
+WITHOUT_VALUE = re.compile(r"-(B|bb?|d|E|i|I|OO?|P|q|R|s|S|u|v)")
+"""Options of Python that take no value."""
+PROBE = """
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import json, site, sysconfig
+paths = sysconfig.get_paths()
+installed = [*site.getsitepackages(), paths["purelib"], paths["platlib"]]
+installed += [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+own = [paths["stdlib"], paths["platstdlib"], *(p for p in sys.path if p.endswith((".zip", "lib-dynload")))]
+names = sorted(sys.stdlib_module_names)
+print(json.dumps(dict(path=sys.path, installed=installed, own=own, own_names=names, version=sys.version)))
+"""
+"""Run in ``/``, without using anything there: older Pythons do not know ``-P``."""
+
+
+class PythonCall(Record):
+    """How an interpreter is called: files with code, the first of them the script if it ``is_script``."""
+
+    options: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    is_script: bool = False
+
+
+def read_call(arguments: Sequence[str]) -> PythonCall | str:
+    """The call, or why it is not understood."""
+    options: list[str] = []
+    left = list(arguments)
+    while left:
+        first = left.pop(0)
+        files = tuple(text for text in left if text.endswith(".py"))
+        if WITHOUT_VALUE.fullmatch(first):
+            options.append(first)
+        elif first in ("-W", "-X") and left:
+            options += [first, left.pop(0)]
+        elif first.startswith(("-W", "-X")) and len(first) > 2:
+            options.append(first)
+        elif first == "-c" and left:
+            return PythonCall(options=tuple(options), code=(left[0],), files=files)
+        elif first == "-m" and left:
+            return PythonCall(options=tuple(options), modules=(left[0],), files=files)
+        elif first.startswith("-"):
+            break
+        else:
+            return PythonCall(options=tuple(options), files=(first, *files), is_script=True)
+    return "which code Python runs is not among its arguments"
+
+
+class PythonSite(Record):
+    """What an interpreter reports: where it looks for modules besides the script's folder; its own ones."""
+
+    path: tuple[str, ...]
+    installed: tuple[str, ...]
+    own: tuple[str, ...]
+    own_names: frozenset[str]
+    version: str
+
+
+# ---- following imports -----------------------------------------------------------------------
 
 PROGRAMS = frozenset({"subprocess", "pty"})
 """Modules that start other programs."""
@@ -27,12 +94,13 @@ EXECUTED = frozenset({"exec", "eval", "compile"})
 
 
 class Found(Record):
-    """Imported files; whether packages are; modules not found; doubts; whether arguments are run as code."""
+    """The code that is imported, with modules that were not found as parts, and doubts.
 
-    files: tuple[Path, ...]
-    absent: tuple[str, ...] = ()
+    Besides, whether installed packages are imported, and whether arguments are run as code.
+    """
+
+    footprint: Footprint
     uses_installed: bool = False
-    doubts: tuple[str, ...] = ()
     runs_arguments: bool = False
 
 
@@ -53,7 +121,7 @@ class ImportReader:
         self._modules: dict[tuple[Path, str], tuple[Path, ...]] = {}
         self._left: list[Path] = []
         self._absent: set[str] = set()
-        self._doubts: dict[str, None] = {}
+        self._footprint = Footprint()
         self._named: set[str] = set()
         self._uses_installed = False
         self._has_own_path = False
@@ -79,12 +147,14 @@ class ImportReader:
                 break
         absent = self._absent - {"sitecustomize", "usercustomize"}
         for name in sorted(absent) if self._has_own_path else ():
-            self._doubt(f"it changes sys.path and imports {name}, which is not in the suite")
+            self._footprint.doubt(
+                f"it changes sys.path and imports {name}, which is not in the suite"
+            )
+        self._footprint.code = list(map(str, self._files))
+        self._footprint.parts = {f"module {name}": "" for name in sorted(self._absent)}
         return Found(
-            files=tuple(self._files),
-            absent=tuple(sorted(self._absent)),
+            footprint=self._footprint,
             uses_installed=self._uses_installed,
-            doubts=tuple(self._doubts),
             runs_arguments=self._runs_arguments,
         )
 
@@ -92,9 +162,6 @@ class ImportReader:
         if file not in self._files:
             self._files[file] = None
             self._left.append(file)
-
-    def _doubt(self, text: str) -> None:
-        self._doubts[text] = None
 
     def _add_candidates(self) -> bool:
         """If code changes its path, count every module of the suite with the name of an imported one."""
@@ -112,7 +179,7 @@ class ImportReader:
     def _parse(self, source: bytes, name: str, file: Path | None) -> None:
         read = read_source(source)
         if read.problem:
-            self._doubt(f"{name} cannot be read as Python: {read.problem}")
+            self._footprint.doubt(f"{name} cannot be read as Python: {read.problem}")
             return
         self._given = read.given
         self._sets_arguments = read.sets_arguments
@@ -122,18 +189,18 @@ class ImportReader:
                     for one in names:
                         self._import(one.name)
                         if one.name == "sys" and one.asname:
-                            self._doubt(f"{name} calls sys {one.asname}")
+                            self._footprint.doubt(f"{name} calls sys {one.asname}")
                 case ast.ImportFrom(module=module, names=names, level=0):
                     for one in names:
                         self._import(f"{module}.{one.name}", module or "")
                         if CALLS.fullmatch(one.name) and module in STARTING:
-                            self._doubt(f"{name} can start other programs ({one.name})")
+                            self._footprint.doubt(f"{name} can start other programs ({one.name})")
                         if (one.name == "*" and module in (*STARTING, *LOADING)) or (
                             one.asname and one.name in NAMED | RUN
                         ):
-                            self._doubt(f"{name} takes {one.name} out of {module}")
+                            self._footprint.doubt(f"{name} takes {one.name} out of {module}")
                         if module == "sys" and one.name in ("path", "argv", "meta_path"):
-                            self._doubt(f"{name} takes {one.name} out of sys")
+                            self._footprint.doubt(f"{name} takes {one.name} out of sys")
                 case ast.ImportFrom(module=module, names=names, level=level) if file is not None:
                     base = file.parents[level - 1]
                     for one in names:
@@ -143,13 +210,13 @@ class ImportReader:
                 case ast.Attribute(attr="path", value=ast.Name(id="sys")):
                     self._has_own_path = True
                 case ast.Attribute(attr=called) if CALLS.fullmatch(called):
-                    self._doubt(f"{name} can start other programs ({called})")
+                    self._footprint.doubt(f"{name} can start other programs ({called})")
                 case ast.Attribute(attr="meta_path" | "path_hooks"):
-                    self._doubt(f"{name} changes how modules are found")
+                    self._footprint.doubt(f"{name} changes how modules are found")
                 case _:
                     pass
         for line in read.path_lines:
-            self._doubt(f"line {line} of {name} makes it look for modules elsewhere")
+            self._footprint.doubt(f"line {line} of {name} makes it look for modules elsewhere")
 
     def _look_at_call(self, call: ast.Call, name: str) -> None:
         function = call.func
@@ -160,14 +227,14 @@ class ImportReader:
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 self._import(first.value)
             else:
-                self._doubt(f"{name} imports what is known only when it runs ({called})")
+                self._footprint.doubt(f"{name} imports what is known only when it runs ({called})")
         elif (called in EXECUTED and isinstance(function, ast.Name)) or (
             called in RUN and not (first is not None and self._is_argument(first))
         ):
-            self._doubt(f"{name} runs code that is known only when it runs ({called})")
+            self._footprint.doubt(f"{name} runs code that is known only when it runs ({called})")
 
     def _is_argument(self, node: ast.expr) -> bool:
-        """Whether it is an argument of the step, or a name that only arguments have: read as code."""
+        """Whether it is an argument of the step, or a name that only these have: read as code anyway."""
         is_one = (is_of_arguments(node) and not self._sets_arguments) or (
             isinstance(node, ast.Name) and node.id in self._given
         )
@@ -177,8 +244,9 @@ class ImportReader:
     # ---- finding modules -------------------------------------------------------------------------
 
     def _import(self, name: str, least: str = "") -> None:
-        """Find a module with its packages, in all places since the search order may change. The
-        last part of ``least.name`` may be no module.
+        """Find a module with the packages that contain it. What follows ``least`` may be no module.
+
+        If several places have a module of this name, all count: the search order may change.
         """
         top = name.partition(".")[0]
         self._named.add(top)
@@ -209,11 +277,11 @@ class ImportReader:
     def _look_at_own(self, name: str) -> None:
         top = name.partition(".")[0]
         if top in PROGRAMS:
-            self._doubt(f"it can start other programs ({top})")
+            self._footprint.doubt(f"it can start other programs ({top})")
         elif top in LIBRARIES:
-            self._doubt(f"it can load further libraries ({top})")
+            self._footprint.doubt(f"it can load further libraries ({top})")
         elif top in LOADERS or name in ("importlib.util", "importlib.machinery"):
-            self._doubt(f"it can import what is known only when it runs ({name})")
+            self._footprint.doubt(f"it can import what is known only when it runs ({name})")
 
     def _import_from(self, folder: Path, prefix: str, name: str) -> bool:
         """Add what a dotted name leads to below a folder; return whether it leads to anything."""
@@ -231,7 +299,7 @@ class ImportReader:
 
 def _list_folder(folder: Path) -> frozenset[str]:
     try:
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - names alone are much cheaper
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - a Path costs more than all else
     except OSError:
         return frozenset()
 
@@ -247,3 +315,126 @@ def _find_module(folder: Path, name: str, listed: frozenset[str]) -> tuple[Path,
     built = sorted(one for one in listed if one.startswith(f"{name}.") and one.endswith(".so"))
     found = [one for one in plain if one in listed and (folder / one).is_file()]
     return tuple(folder / one for one in dict.fromkeys((*found, *built)))
+
+
+# ---- one source -------------------------------------------------------------------------------
+
+_LOOKED_AT = re.compile(
+    rb"system|popen|exec|spawn|startfile|create_subprocess|import_module|__import__|run_module|run_path"
+    rb"|SourceFileLoader|spec_from_file_location|ExtensionFileLoader|eval|compile|meta_path|path_hooks|argv"
+)
+_NAMES_PATH = re.compile(rb"\bsys\b.*\bpath\b|\bpath\b.*\bsys\b", re.DOTALL)
+"""Texts in which more than an import can matter. Names in other letters can be equal to these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The relevant nodes, whether arguments are changed, and names of arguments only.
+
+    ``path_lines`` change ``sys.path`` otherwise than by the file's own location.
+    """
+
+    nodes: tuple[ast.AST, ...] = ()
+    sets_arguments: bool = False
+    given: frozenset[str] = frozenset()
+    path_lines: tuple[int, ...] = ()
+    problem: str = ""
+
+
+@lru_cache(maxsize=4096)
+def read_source(source: bytes) -> Source:
+    """The relevant parts of a source; equal sources are read once."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        return Source(problem=str(error))
+    if source.isascii() and not _LOOKED_AT.search(source) and not _NAMES_PATH.search(source):
+        return Source(nodes=tuple(n for n in _walk_statements(tree) if _is_import(n)))
+    nodes = list(ast.walk(tree))
+    derived = {"__file__"}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and _names(statement.value) & derived:
+            derived.update(t.id for t in statement.targets if isinstance(t, ast.Name))
+    return Source(
+        nodes=tuple(n for n in nodes if _is_import(n) or isinstance(n, ast.Call | ast.Attribute)),
+        sets_arguments=any(
+            isinstance(node, ast.Attribute | ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and is_of_arguments(node)
+            for node in nodes
+        ),
+        given=frozenset(_find_given(nodes)),
+        path_lines=tuple(
+            getattr(node, "lineno", 0)
+            for node in nodes
+            if _changes_path(node) and not _names(node) & derived
+        ),
+    )
+
+
+def _is_import(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements of a module, including nested ones."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop(0)
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, ())
+            left += inner if isinstance(inner, list) else ()
+
+
+def _find_given(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are only ever set to arguments of the program."""
+    given: set[str] = set()
+    others: list[str] = []
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value) if is_of_arguments(value):
+                given.update(name for target in targets for name in _names(target))
+            case ast.Name(id=name, ctx=ast.Store()):
+                others.append(name)
+            case ast.arg(arg=name):
+                others += [name, name]
+            case _:
+                pass
+    return {name for name in given if others.count(name) == 1}
+
+
+def is_of_arguments(node: ast.expr) -> bool:
+    """Whether a node is ``sys.argv``, or a part of it."""
+    match node:
+        case ast.Subscript(value=value):
+            return is_of_arguments(value)
+        case ast.Attribute(attr="argv", value=ast.Name(id="sys")):
+            return True
+        case _:
+            return False
+
+
+def _changes_path(node: ast.AST) -> bool:
+    """Whether a node adds folders to ``sys.path``, or replaces it."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=called, value=value)):
+            return called == "addsitedir" or (called not in ("remove", "pop") and _is_path(value))
+        case ast.Assign(targets=targets):
+            return any(_is_path(t.value if isinstance(t, ast.Subscript) else t) for t in targets)
+        case ast.AugAssign(target=target):
+            return _is_path(target)
+        case _:
+            return False
+
+
+def _is_path(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(attr="path", value=ast.Name(id="sys")):
+            return True
+        case _:
+            return False
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

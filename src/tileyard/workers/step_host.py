@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import assert_never
 
 from tileyard.artifacts.copying import remove_folder, scratch_folder
-from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.digests import FileDigests
+from tileyard.artifacts.footprint import keep_by_key
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Digest, GoldenKey
 from tileyard.base.modes import make_folder
@@ -41,9 +42,8 @@ from tileyard.workers.command_protocol import (
     Told,
 )
 from tileyard.workers.command_runs import CheckRuns, CommandRuns, step_environment
-from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import BatchRan, Judged, RunBatch
-from tileyard.workers.step_identity import NOWHERE, USES, StepIdentities, Surroundings
+from tileyard.workers.step_identity import NOWHERE, StepIdentities, Surroundings
 
 GOLDEN = "golden-tree"
 """The kind of record that names the tree that a golden step has made."""
@@ -186,10 +186,8 @@ class StepHost:
             env={**shared.env, **site.env},
         )
         use = self._identities.identify(request.step, around, os.environ)
-        uses = digest_parts("uses", canonical_json(use.parts))
-        if not self._objects.has_record(USES, uses):
-            self._objects.put_record(USES, uses, canonical_json(use.parts).encode())
-        return StepIdentified(uses=uses, doubts=use.doubts)
+        uses = keep_by_key(use, "uses", self._objects)
+        return StepIdentified(uses=uses, doubts=tuple(use.doubts))
 
     def _compare(self, request: CompareOutputs) -> Judged:
         # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.

@@ -1,6 +1,8 @@
-"""Identifies by content what a step uses outside of its suite, and what stays unknown. A step that
-states what it ``runs`` vouches for that list and its ``inputs``; else files are searched, and what
-cannot be seen there leaves a doubt: not proven.
+"""Identifies what a step uses outside of its suite: programs, libraries, modules and variables, by content.
+
+A step that states which programs it ``runs`` vouches for that list and its ``inputs``, and leaves no doubt
+about them. The programs and libraries that others start or load are searched for in their files, and what
+cannot be seen there leaves a doubt: their cases are not proven.
 """
 
 import os
@@ -10,22 +12,26 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tileyard.artifacts.digests import FileDigests, InstalledPackages, digest_started, is_file
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.program_files import PYTHON, ProgramFiles, find_by_name
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import PLACES, Record, Step
 from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
 from tileyard.targets.command.filling import fill, fill_argv
 from tileyard.targets.command.given import BY_VALUE, find_deciding, give
-from tileyard.workers.file_digests import FileDigests, is_file
-from tileyard.workers.installed import InstalledPackages, digest_started
-from tileyard.workers.program_files import PYTHON, ProgramFiles, find_by_name
-from tileyard.workers.python_calls import PROBE, PythonCall, PythonSite, read_call
-from tileyard.workers.python_imports import Found, ImportReader
+from tileyard.workers.python_imports import (
+    PROBE,
+    Found,
+    ImportReader,
+    PythonCall,
+    PythonSite,
+    read_call,
+)
 
-USES = "uses"
-"""The kind of record that lists the parts behind a digest of what a step uses."""
 NOWHERE = "/-"
 """A folder that does not exist, in place of folders that are made when a step runs."""
 VOUCH = "say with `runs` which programs the step starts"
@@ -38,14 +44,6 @@ VERSION_S = 60.0
 MOST_BYTES = 1 << 20
 NOT_VOUCHED = re.compile(r"(ba|da|z|k)?sh|env|busybox|perl|ruby|node|lua|java|make")
 """Programs that run what they are given: their version does not identify that."""
-
-
-class StepUse(Record):
-    """Digests by name, and doubts that they are all. ``modules``: files of Python code that it imports."""
-
-    parts: dict[str, str]
-    doubts: tuple[str, ...] = ()
-    modules: tuple[Path, ...] = ()
 
 
 class Surroundings(Record):
@@ -68,22 +66,23 @@ class StepIdentities:
         self._alone: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
         self._imported: dict[tuple[object, ...], Found] = {}
 
-    def identify(self, step: Step, around: Surroundings, environ: Mapping[str, str]) -> StepUse:
-        """What a step uses if it gets variables of ``environ``. Raises BindError, OSError."""
+    def identify(self, step: Step, around: Surroundings, environ: Mapping[str, str]) -> Footprint:
+        """What a step uses if it gets variables of ``environ``. Raises BindError."""
         look = _Look(self, step, around, environ)
-        faults = look.faults
+        found, faults = look.footprint, look.faults
         try:
             look.at_all()
             if step.inherits_all:
                 faults.append("with `inherit = true` it gets every variable")
             if step.runs is None:
-                faults += [f"{text}; {VOUCH}" for text in look.doubts]
+                faults += [f"{text}; {VOUCH}" for text in found.doubts]
             if not faults:  # a step with faults may write the files that it names
                 look.at_named_files()
         except OSError as error:
             faults.append(f"{error.filename}: {error.strerror}")
-        doubts = tuple(dict.fromkeys(faults))
-        return StepUse(parts=look.parts, doubts=doubts, modules=tuple(look.modules))
+        found.doubts.clear()
+        found.doubt(*faults)
+        return found
 
     def ask(self, argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:
         """The output of a command, or what is wrong with it."""
@@ -102,7 +101,7 @@ class StepIdentities:
 
 
 class _Look:
-    """One examination of one step. ``doubts`` are those that a step may vouch for, ``faults`` the others."""
+    """One examination of one step, which may vouch for doubts of the footprint, and not for ``faults``."""
 
     def __init__(
         self, known: StepIdentities, step: Step, around: Surroundings, environ: Mapping[str, str]
@@ -121,16 +120,13 @@ class _Look:
         self._versions = [fill_argv(argv, places) for argv in step.versions]
         self._cwd = fill(step.cwd, places) or around.cwd
         self._stated: set[Path] = set()
-        self.modules: list[Path] = []
-        self.parts: dict[str, str] = {}
-        self.doubts: list[str] = []
+        self.footprint = Footprint()
         self.faults: list[str] = []
 
     def at_all(self) -> None:
         """Add programs, libraries, modules and variables. Raises OSError."""
         step = self._step
-        for name, text in self._deciding.items():
-            self._put(f"variable {name}", digest_parts(text))
+        self.footprint.put_variables(self._deciding)
         for argv in self._versions:
             self._look_at_version(argv)
         self._look_for(self._argv[0], self._argv[1:])
@@ -140,9 +136,9 @@ class _Look:
             text = self._deciding.get(name, "")
             path = find_by_name(text, self._env, self._cwd) if text else None
             if path is not None:  # a program that may start it has a doubt of its own
-                doubts, faults = len(self.doubts), len(self.faults)
+                doubts, faults = self.footprint.doubts.copy(), self.faults.copy()
                 self._look_at(path, text, ())
-                del self.doubts[doubts:], self.faults[faults:]
+                self.footprint.doubts, self.faults[:] = doubts, faults
 
     def at_named_files(self) -> None:
         """Add the files that its arguments and variables name, relative to where it runs. Raises OSError."""
@@ -152,16 +148,9 @@ class _Look:
         for name in sorted({n for text in texts for n in (text, *within.findall(text))}):
             if is_file(Path(self._cwd), name):
                 path = Path(self._cwd, name)
-                self._put(f"file {self._show(path)}", self._known.digests.digest_file(path))
-
-    def _put(self, name: str, digest: str) -> None:
-        """Add a part; all parts with the same name count, in their order."""
-        known = self.parts.get(name, digest)
-        self.parts[name] = digest if known == digest else digest_parts(known, digest)
-
-    def _put_all(self, parts: Mapping[str, str]) -> None:
-        for name, digest in parts.items():
-            self._put(name, digest)
+                self.footprint.put(
+                    f"file {self._show(path)}", self._known.digests.digest_file(path)
+                )
 
     def _show(self, path: Path) -> str:
         return str(path.relative_to(self._suite) if path.is_relative_to(self._suite) else path.name)
@@ -169,7 +158,7 @@ class _Look:
     def _look_at_version(self, argv: tuple[str, ...]) -> None:
         shown = " ".join((Path(argv[0]).name, *argv[1:]))
         text, problem = self._known.ask(argv, self._env, "/")
-        self._put(f"version {shown}", digest_parts(text))
+        self.footprint.put(f"version {shown}", digest_parts(text))
         if problem:
             self.faults.append(f"`{shown}` {problem}")
         path = find_by_name(argv[0], self._env, self._cwd)
@@ -179,7 +168,7 @@ class _Look:
     def _look_for(self, name: str, arguments: Sequence[str] = ()) -> None:
         path = find_by_name(name, self._env, self._cwd)
         if path is None:
-            self._put(f"program {Path(name).name}", "")
+            self.footprint.put(f"program {Path(name).name}", "")
             self.faults.append(f"there is no program {name}")
         else:
             self._look_at(path, name, arguments)
@@ -187,22 +176,25 @@ class _Look:
     def _look_at(self, path: Path, name: str, arguments: Sequence[str]) -> None:
         if path.resolve() in self._stated and not PYTHON.fullmatch(path.resolve().name):
             return
-        program = self._known.programs.look_at(path.resolve(), self._env, Path(name).name)
-        self._put_all(program.parts)
-        if program.interpreter:
-            first, *rest = program.interpreter
+        program, interpreter = self._known.programs.look_at(
+            path.resolve(), self._env, Path(name).name
+        )
+        if interpreter:
+            self.footprint.add(program)
+            first, *rest = interpreter
             self._look_for(first, (*rest, str(path), *arguments))
-        elif program.is_python:
+        elif PYTHON.fullmatch(path.resolve().name):
+            self.footprint.add(Footprint(parts=program.parts))
             self._read_python(path, arguments)
         else:
-            self.doubts += program.doubts
+            self.footprint.add(program)
 
     # ---- Python --------------------------------------------------------------------------------
 
     def _read_python(self, python: Path, arguments: Sequence[str]) -> None:
         call = read_call(arguments)
         if isinstance(call, str):
-            self.doubts.append(call)
+            self.footprint.doubt(call)
             return
         asked = (str(python), *call.options, "-c", PROBE)
         deciding = {n: t for n, t in self._env.items() if n == "PATH" or BY_VALUE.fullmatch(n)}
@@ -213,32 +205,27 @@ class _Look:
         site = decode_json(printed.encode(), PythonSite)
         files = [Path(self._cwd, text) for text in call.files if is_file(Path(self._cwd), text)]
         if call.is_script and not files:
-            self.doubts.append(f"there is no script {call.files[0]}")
+            self.footprint.doubt(f"there is no script {call.files[0]}")
             return
         is_safe = "PYTHONSAFEPATH" in self._env or {"-P", "-I"} & set(call.options)
         first = str(files[0].resolve().parent) if call.is_script else self._cwd
         reader = ImportReader(site, () if is_safe else (first,), Path(self._suite))
         found = self._known.find_imports(call, files, reader)
-        self.modules += found.files
-        self.doubts += found.doubts
+        self.footprint.add(found.footprint)
         if found.runs_arguments and any(
             is_file(Path(self._cwd), text) and not text.endswith(".py") for text in arguments
         ):
-            self.doubts.append(
+            self.footprint.doubt(
                 "it runs an argument as code, and one is a file whose name does not end in .py"
             )
-        self._put("Python", digest_parts(site.version))
-        self._put("what Python starts with", digest_started(site.installed))
+        self.footprint.put("Python", digest_parts(site.version))
+        self.footprint.put("what Python starts with", digest_started(site.installed))
         if found.uses_installed:
-            self._put("installed packages", self._known.installed.digest(site.installed))
-        for file in found.files:
-            self._put(f"module {self._show(file)}", self._known.digests.digest_file(file))
+            self.footprint.put("installed packages", self._known.installed.digest(site.installed))
+        for file in map(Path, found.footprint.code):
+            self.footprint.put(f"module {self._show(file)}", self._known.digests.digest_file(file))
             if file.suffix == ".so":
-                libraries, doubts = self._known.programs.find_libraries(file, self._env)
-                self._put_all(libraries)
-                self.doubts += doubts
-        for name in found.absent:
-            self._put(f"module {name}", "")
+                self._known.programs.add_libraries(file, self._env, self.footprint)
 
 
 def ask_command(argv: tuple[str, ...], env: Mapping[str, str], cwd: str) -> tuple[str, str]:

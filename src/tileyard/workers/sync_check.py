@@ -3,20 +3,20 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import KernelFault, UsageError
 from tileyard.base.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
-from tileyard.frontend.closure import Closure, examine
+from tileyard.frontend.closure import examine
 from tileyard.frontend.found import Found
-from tileyard.frontend.reads import WATCH, Reads
+from tileyard.frontend.reads import WATCH, would_read_again
 from tileyard.ir.nodes import Program
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.ir.text import print_program
@@ -33,15 +33,17 @@ if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
 
 RECORD_KIND = "sync"
+RECIPE = "2"
+"""The version of the records of kept answers; a change that makes old ones wrong raises it."""
 MOST_ELEMENTS, MOST_OF_TILES = 1 << 24, 1 << 20
-"""More elements of inputs, and of tiles to go through, take longer than an unasked check may run."""
+"""More elements of inputs, or of tiles, take too long for a check that nobody asked for."""
 
 
 class KeptCheck(Record):
     """A kept answer about a kernel, and what its code read."""
 
     reply: SyncChecked
-    reads: Reads
+    reads: Footprint
 
 
 def check_made(
@@ -52,8 +54,10 @@ def check_made(
     *,
     known: Mapping[str, Array] | None = None,
 ) -> SyncChecked | Failed:
-    """Check an elaborated kernel; ``known`` inputs replace random ones, whole numbers that decide
-    something must be there. Raises UsageError, also without a Program or with unbound sizes.
+    """Check an elaborated kernel. Raises UsageError, also if it has no Program or its sizes are not bound.
+
+    ``known`` are inputs that take the place of random ones. If given, whole numbers that decide something
+    have to be among them.
     """
     lowered = made.lowered
     if lowered is None:
@@ -135,34 +139,40 @@ def require_small(program: Program, specs: Sequence[TensorSpec]) -> None:
 
 def identify_check(
     found: Found, request: CheckSync, program: str, lines: Mapping[int, SourceLine]
-) -> Closure:
-    """The kernel's code, its digest the key over all that decides the answer, none without
-    identity. ``program`` and ``lines`` are those at its own sizes.
+) -> Footprint:
+    """What decides the answer at sizes of the check's choice; with a doubt if the code has no identity.
+
+    ``program`` and ``lines`` are those at the kernel's own sizes.
     """
     recipe = found.recipe
-    code = examine((recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where))
-    if code.digest is None:
-        return code
-    parts = (code.digest, program, canonical_json(sorted(lines.items())), canonical_json(request))
-    return replace(code, digest=digest_parts(f"{RECORD_KIND} of sizes", *parts))
+    functions = (recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where)
+    rests = examine(functions, "kernel")
+    rests.put("program", program)
+    rests.put("lines", canonical_json(sorted(lines.items())))
+    rests.put("request", canonical_json(request))
+    return rests
 
 
-def check_kept(objects: ObjectStore, code: Closure, ask: Callable[[], AuthorReply]) -> AuthorReply:
-    """The answer kept for a kernel's code if what it read is unchanged, else that of ``ask``, then kept."""
-    if code.digest is None:
+def check_kept(
+    objects: ObjectStore, rests: Footprint, ask: Callable[[], AuthorReply]
+) -> AuthorReply:
+    """The answer kept for what it rests on, if what it read is unchanged; else that of ``ask``, now kept."""
+    if rests.doubts:
         return ask()
-    data = objects.get_record(RECORD_KIND, code.digest)
+    key = rests.key(f"{RECORD_KIND} of sizes {RECIPE}")
+    data = objects.get_record(RECORD_KIND, key)
     if data is not None:
         with suppress(msgspec.DecodeError):
             kept = decode_json(data, KeptCheck)
-            if kept.reads.is_current(code.files):
+            if would_read_again(kept.reads, rests.code):
                 return kept.reply
     with WATCH.reading():
         reply = ask()
-    reads = WATCH.tell(code.files, objects.root)
-    if isinstance(reply, SyncChecked) and reads is not None:
-        kept = KeptCheck(reply=reply, reads=reads)
-        objects.put_record(RECORD_KIND, code.digest, msgspec.json.encode(kept))
+    reads = WATCH.tell(rests.code, objects.root)
+    if isinstance(reply, SyncChecked) and not reads.doubts:
+        objects.put_record(
+            RECORD_KIND, key, msgspec.json.encode(KeptCheck(reply=reply, reads=reads))
+        )
     return reply
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.base.errors import HomeError
 from tileyard.base.model import GoldenKey, Outcome
 from tileyard.engine.author_lanes import AuthorLanes, Lanes, Pace
 from tileyard.engine.commands import AuthorAwaited, AuthorStarted, Fact
-from tileyard.frontend.footprint import Footprint
 from tileyard.workers.protocol import DescribeKernels, Failed, Golden, Kernels, MakeGolden
 from tileyard.workers.question import AnswerT, Question, Spent
 
@@ -96,7 +96,7 @@ class Scripted:
             await self.gate.wait()
         await asyncio.sleep(0)
         self.is_asked = False
-        self.footprint = Footprint({str(self.number): ""}, (), {}, is_settled=True)
+        self.footprint = Footprint(parts={str(self.number): ""})
         if isinstance(request, DescribeKernels):
             if self.is_broken:
                 return Failed(message="it cannot start", outcome=Outcome.INFRA_ERROR)
@@ -204,7 +204,7 @@ def test_an_answer_has_the_footprint_of_its_process() -> None:
             reply = await author.ask(golden(n), 1.0)
             assert isinstance(reply, Golden)
             assert author.footprint is not None
-            assert [f"of {number}" for number in author.footprint.files] == [reply.key]
+            assert [f"of {number}" for number in author.footprint.parts] == [reply.key]
 
         await asyncio.gather(*map(ask, range(2, 12)))
         await author.close()

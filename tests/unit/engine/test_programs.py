@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tileyard.artifacts.digests import FileDigests
 from tileyard.artifacts.keys import build_key, canonical_json
 from tileyard.base.errors import HomeError, WorkerLostError
 from tileyard.base.model import (
@@ -40,7 +41,6 @@ from tileyard.workers.command_protocol import (
     StepDone,
     StepIdentified,
 )
-from tileyard.workers.file_digests import FileDigests
 from tileyard.workers.protocol import (
     CaseRan,
     CommandRun,

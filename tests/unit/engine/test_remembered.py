@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tileyard.artifacts.digests import digest_if_there
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Elaborated, GoldenKey, Kernel
 from tileyard.engine.authors import Author
 from tileyard.engine.remembered import RememberedAuthor
-from tileyard.frontend.footprint import Footprint, identify_file
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -63,9 +64,8 @@ class Place:
 
     def author(self, reply: AuthorReply) -> Scripted:
         """A process that has just imported the file and its helper."""
-        files = {str(path): identify_file(str(path)) for path in (self.file, self.helper)}
-        footprint = Footprint(files=files, searches=(), variables={}, is_settled=True)
-        return Scripted(reply, footprint)
+        files = {f"file {path}": digest_if_there(str(path)) for path in (self.file, self.helper)}
+        return Scripted(reply, Footprint(parts=files))
 
     def remembered(self, author: Scripted, *, recall: bool = True) -> Author:
         """The same, seen by a run of its own."""
@@ -169,14 +169,9 @@ def test_fresh_asks_everything_and_keeps_it(place: Place) -> None:
 
 def test_an_unsettled_or_unknown_footprint_keeps_nothing(place: Place) -> None:
     """An answer is kept only where all that it depends on is known and held still."""
-    foreign = Footprint(files={}, searches=(), variables={}, is_settled=True)
-    unsettled = Footprint(
-        files={str(place.file): identify_file(str(place.file))},
-        searches=(),
-        variables={},
-        is_settled=False,
-    )
     expected = [ELABORATE]
+    foreign, content = Footprint(), digest_if_there(str(place.file))
+    unsettled = Footprint(parts={f"file {place.file}": content}, doubts=["it changed"])
     for footprint in (None, foreign, unsettled):
         for _ in range(2):
             author = Scripted(ANSWER, footprint)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.artifacts.footprint import describe_changes
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.pytest_plugin.identifying import Identity, StepReader
 from tileyard.pytest_plugin.records import Declared, FunctionStep
 
@@ -111,9 +113,8 @@ def test_each_part_of_it_counts(step: FunctionStep, part: str) -> None:
     """A change gives another key, and the part that changed is named."""
     before = identify(step)
     now = identify(CHANGES[part](step))
-    changed = {
-        name for name in now.parts.keys() | before.parts if now.parts[name] != before.parts[name]
-    }
+    objects = ObjectStore(Path("home") / "objects")
+    changed = describe_changes(before.footprint, now.footprint, objects)
     assert before.problem == now.problem == ""
     assert before.key != now.key
     assert part in changed

@@ -1,12 +1,13 @@
 """What Python code imports, read from its source."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tileyard.workers.python_calls import PythonSite
-from tileyard.workers.python_imports import Found, ImportReader
+from tileyard.artifacts.footprint import Footprint
+from tileyard.workers.python_imports import Found, ImportReader, PythonSite
 
 SITE = PythonSite(
     path=(),
@@ -25,7 +26,7 @@ def read(folder: Path, *files: str, code: str = "") -> Found:
 
 def names(found: Found, folder: Path) -> set[str]:
     """The files, from the folder."""
-    return {str(file.relative_to(folder)) for file in found.files}
+    return {os.path.relpath(file, folder) for file in found.footprint.code}
 
 
 def write(folder: Path, **files: str) -> None:
@@ -63,7 +64,7 @@ def write(folder: Path, **files: str) -> None:
 def test_code_that_cannot_be_followed_leaves_a_doubt(code: str, said: str, tmp_path: Path) -> None:
     """The message names it."""
     (tmp_path / "code.py").write_text(code)
-    doubts = read(tmp_path, "code.py").doubts
+    doubts = read(tmp_path, "code.py").footprint.doubts
     assert any(said in doubt for doubt in doubts), doubts
 
 
@@ -85,7 +86,7 @@ def test_imports_are_followed(tmp_path: Path) -> None:
     expected = {"main", "pack/__init__", "pack/one", "pack/two", "pack/three", "late", "json"}
     expected |= {"pack/deep/four"}
     assert names(found, tmp_path) == {f"{name}.py" for name in expected}
-    assert (found.absent, found.doubts) == (("nowhere",), ())
+    assert (found.footprint.parts, found.footprint.doubts) == ({"module nowhere": ""}, [])
 
 
 def test_a_path_that_follows_from_the_file_is_looked_into(tmp_path: Path) -> None:
@@ -99,16 +100,16 @@ def test_a_path_that_follows_from_the_file_is_looked_into(tmp_path: Path) -> Non
     )
     found = read(tmp_path, "main.py")
     assert names(found, tmp_path) == {"main.py", "inner/deeper.py", "other/deeper.py"}
-    assert not found.doubts
+    assert not found.footprint.doubts
 
 
 def test_code_that_runs_its_argument_is_followed(tmp_path: Path) -> None:
     """Files among the arguments are read anyway."""
     code = "import runpy, sys\nrunpy.run_path(sys.argv[1], run_name='__main__')"
-    assert read(tmp_path, code=code) == Found(files=(), runs_arguments=True)
+    assert read(tmp_path, code=code) == Found(footprint=Footprint(), runs_arguments=True)
     named = "import runpy, sys\nscript, name = sys.argv[1:]\nrunpy.run_path(script)"
-    assert read(tmp_path, code=named) == Found(files=(), runs_arguments=True)
+    assert read(tmp_path, code=named) == Found(footprint=Footprint(), runs_arguments=True)
     again = named.replace("runpy.run", "script = name + '.py'\nrunpy.run")
-    assert read(tmp_path, code=again).doubts
+    assert read(tmp_path, code=again).footprint.doubts
     other = code.replace("runpy.run", "sys.argv = ['', 'x']\nrunpy.run")
-    assert read(tmp_path, code=other).doubts
+    assert read(tmp_path, code=other).footprint.doubts

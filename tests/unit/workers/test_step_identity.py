@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from tileyard.artifacts.digests import FileDigests
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Step
-from tileyard.workers.file_digests import FileDigests
-from tileyard.workers.step_identity import StepIdentities, StepUse, Surroundings
+from tileyard.workers.step_identity import StepIdentities, Surroundings
 
 SCRIPT = "import helper\nprint(helper.NUMBER)\n"
 TOOL = "/usr/bin/cat"
@@ -31,7 +32,7 @@ class Place:
     def __truediv__(self, name: str) -> Path:
         return self.root / name
 
-    def look(self, step: Step) -> StepUse:
+    def look(self, step: Step) -> Footprint:
         """What the step uses, looked at by a process that knows nothing yet."""
         suite = str(self / "suite")
         around = Surroundings(
@@ -199,7 +200,7 @@ def test_a_planted_change_is_seen(name: str, place: Place) -> None:
     step, change = PLANTED[name]
     before, same = place.look(step), place.look(step)
     after = change(place).look(step)
-    assert before.doubts == same.doubts == after.doubts == ()
+    assert before.doubts == same.doubts == after.doubts == []
     assert before.parts == same.parts
     assert before.parts != after.parts
 
@@ -223,7 +224,7 @@ def test_a_library_is_part_of_a_program(place: Place) -> None:
     shadowed = place.look(step)
     starting = '#include <stdlib.h>\nint it(void) { return system("tool"); }'
     compile_program(place, "package/libit.so", starting, "-shared", "-fPIC")
-    assert before.doubts == shadowed.doubts == ()
+    assert before.doubts == shadowed.doubts == []
     assert before.parts != shadowed.parts
     assert "libit.so can start other programs (system)" in place.look(step).doubts[0]
 

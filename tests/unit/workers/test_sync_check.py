@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.model import Digest
-from tileyard.frontend.closure import Closure
 from tileyard.frontend.reads import Watch
 from tileyard.workers import sync_check
 from tileyard.workers.program_replies import SyncChecked
@@ -15,9 +14,9 @@ from tileyard.workers.sync_check import check_kept
 CHECKED = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())
 
 
-@pytest.mark.parametrize(("digest", "most"), [(Digest("d"), 1), (None, 2)])
+@pytest.mark.parametrize(("doubts", "most"), [([], 1), (["unknown"], 2)])
 def test_a_check_is_kept_until_a_file_that_it_read_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: Digest | None, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, doubts: list[str], most: int
 ) -> None:
     """It is asked once for code that has an identity, and again once a file appears that it looked for."""
     objects, file = ObjectStore(tmp_path / "objects"), tmp_path / "sizes"
@@ -32,8 +31,8 @@ def test_a_check_is_kept_until_a_file_that_it_read_changes(
 
     def check() -> None:
         monkeypatch.setattr(sync_check, "WATCH", Watch())  # as in a fresh process
-        code = Closure(digest=digest, modules=frozenset())
-        assert check_kept(objects, code, ask) == CHECKED
+        rests = Footprint(parts={"kernel": "d"}, doubts=doubts)
+        assert check_kept(objects, rests, ask) == CHECKED
 
     check()
     check()

@@ -22,6 +22,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from tileyard.artifacts.digests import find_problem
 from tileyard.base.decoding import Text
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, Record, Step
@@ -35,7 +36,6 @@ from tileyard.verbs.test.plan.files.inputs import refuse_idle_pattern
 from tileyard.verbs.test.plan.files.tables import Seconds
 from tileyard.verbs.test.plan.outlook import target_of
 from tileyard.verbs.test.result.records import Expected, SuiteCase, Time
-from tileyard.workers.file_digests import find_problem
 
 _PARTS = re.compile(r"(?::(?P<policy>[^@?]*))?(?:@(?P<on>[^?]*))?(?:\?(?P<select>.*))?", re.DOTALL)
 

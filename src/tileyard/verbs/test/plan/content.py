@@ -13,13 +13,13 @@ from pathlib import Path
 
 import msgspec
 
+from tileyard.artifacts.digests import FileDigests
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, KernelWork, Record, Step
 from tileyard.verbs.test.plan.choosing import is_about
 from tileyard.verbs.test.plan.reading import WILDCARDS
 from tileyard.verbs.test.result.records import Suite, SuiteCase
-from tileyard.workers.file_digests import FileDigests
 
 LONGEST_PATH = 1000
 """Characters above which an argument is not looked up among the files."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from tileyard.artifacts.bundle_manifest import BundleManifest
+from tileyard.artifacts.digests import find_arguments, find_files, is_file
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.decoding import decode_json
@@ -24,7 +25,6 @@ from tileyard.engine.programs import Programs
 from tileyard.engine.proofs import list_late_steps
 from tileyard.verbs.test.plan.choosing import fits_case
 from tileyard.verbs.test.result.records import Rule, Suite, SuiteCase
-from tileyard.workers.file_digests import find_arguments, find_files, is_file
 from tileyard.workers.protocol import RunEntry
 
 END = r"[^\s\"'`:;,|&<>(){}]+"

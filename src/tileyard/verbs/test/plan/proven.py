@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, Trial
-from tileyard.engine.proofs import describe_change
 from tileyard.store.base import Store, TrialQuery
 from tileyard.workers.run_records import RunRecord, find_runs
 
@@ -43,18 +43,19 @@ def _explain(
     if now is None:
         return f"not proven: it ended before it was known what it depends on ({trial.outcome})"
     golden = now.entry.golden
-    if golden.doubts:
-        return f"cannot be proven: {_name(golden.doubts)}"
+    if golden.footprint.doubts:
+        return f"cannot be proven: {_name(golden.footprint.doubts)}"
     if golden.is_partial:
         return "cannot be proven: what was built for it could not be looked at"
     if before is None:
         return "not proven: no run is known in which it passed"
     old = records.get(before.keys.run)
-    if old is None or not old.entry.golden.parts:
+    known = Footprint() if old is None else old.entry.golden.footprint
+    if not known.parts:
         return f"not proven: it is not known any more what run {before.run} depended on"
-    if old.entry.golden.doubts:
-        return f"not proven: run {before.run} proves nothing: {_name(old.entry.golden.doubts)}"
-    changed = describe_change(old.entry.golden, golden, objects)
+    if known.doubts:
+        return f"not proven: run {before.run} proves nothing: {_name(known.doubts)}"
+    changed = describe_changes(known, golden.footprint, objects)
     what = _name(changed) if changed else "what is built for it"
     return f"not proven: changed since run {before.run}: {what}"
 

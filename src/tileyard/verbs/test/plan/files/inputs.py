@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from tileyard.artifacts.digests import find_files
 from tileyard.base.places import KeyPath, Place
 from tileyard.verbs.test.plan.files.nearest import name_nearest
-from tileyard.workers.file_digests import find_files
 
 if TYPE_CHECKING:
     from tileyard.verbs.test.plan.files.steps import Text

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tileyard.artifacts.digests import find_problem
 from tileyard.artifacts.prerequisites import find_near
 from tileyard.base.model import PLACES, Step
 from tileyard.base.parts import BuildPart, GoldenPart
@@ -28,7 +29,6 @@ from tileyard.verbs.test.plan.files.tables import (
     StepTable,
     VariableTable,
 )
-from tileyard.workers.file_digests import find_problem
 
 Kind = Literal["build", "golden", "run", "check", "hot", "hot check", "list"]
 

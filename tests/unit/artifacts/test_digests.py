@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.workers.file_digests import find_files
+from tileyard.artifacts.digests import find_files
 
 
 @pytest.mark.parametrize(
