@@ -7,7 +7,6 @@ import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.decoding import decode_json
 from tileyard.base.model import Digest
 
 KIND = "footprint"
@@ -71,11 +70,7 @@ def keep_by_key(footprint: Footprint, what: str, objects: ObjectStore) -> Digest
 
 def find_footprint(name: str, objects: ObjectStore) -> Footprint | None:
     """The footprint stored under this digest; None if there is none that can be read."""
-    data = objects.get_record(KIND, name) if name else None
-    try:
-        return None if data is None else decode_json(data, Footprint)
-    except msgspec.DecodeError:
-        return None
+    return objects.decode_record(KIND, name, Footprint) if name else None
 
 
 def describe_changes(before: Footprint, now: Footprint, objects: ObjectStore) -> list[str]:

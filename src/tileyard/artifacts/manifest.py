@@ -7,7 +7,6 @@ import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.base.decoding import decode_json
 from tileyard.base.model import BuildKey, Diagnostic, Digest, Outcome, Record, Value
 
 MANIFEST_VERSION = 1
@@ -75,14 +74,10 @@ def publish(manifest: Manifest, objects: ObjectStore) -> None:
 
 def find_artifact(build: BuildKey, objects: ObjectStore) -> Artifact | None:
     """The artifact with this build key; None if it was never built, is damaged or incomplete."""
-    data = objects.get_record("build", build)
-    if data is None:
+    manifest = objects.decode_record("build", build, Manifest)
+    if manifest is None or manifest.version != MANIFEST_VERSION:
         return None
-    try:
-        manifest = decode_json(data, Manifest)
-    except msgspec.DecodeError:
-        return None
-    if manifest.version != MANIFEST_VERSION or not all(map(objects.has, manifest.files.values())):
+    if not all(map(objects.has, manifest.files.values())):
         return None
     tree = manifest.files.get(TREE_FILE)
     if tree is not None and not Trees(objects).has(tree):

@@ -11,11 +11,14 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from tileyard.artifacts.keys import chunks_of, digest_bytes, digest_chunks
 from tileyard.artifacts.pins import note_use
 from tileyard.base.clock import Clock
+from tileyard.base.decoding import decode_json
 from tileyard.base.errors import DamagedError, HomeError
 from tileyard.base.model import Digest
 from tileyard.base.modes import make_folder, mode_in
@@ -29,6 +32,7 @@ _RECORD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _CLOCK = Clock()
 
 _Stamp = tuple[int, int, int]
+T = TypeVar("T")
 
 
 class ObjectStore:
@@ -147,6 +151,14 @@ class ObjectStore:
         if not end or head != _RECORD_MAGIC + _record_checksum(kind, key, data):
             return None
         return data
+
+    def decode_record(self, kind: str, key: str, form: type[T]) -> T | None:
+        """The value of a record in JSON; None if there is none, or it has another form."""
+        data = self.get_record(kind, key)
+        try:
+            return None if data is None else decode_json(data, form)
+        except msgspec.DecodeError:
+            return None
 
     # ---- inside -----------------------------------------------------------------------------
 

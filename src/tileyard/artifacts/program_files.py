@@ -1,5 +1,6 @@
 """Identifies programs by content: the file that would run, what the loader adds, and what cannot be seen."""
 
+import functools
 import os
 import re
 import shutil
@@ -44,7 +45,7 @@ class ProgramFiles:
 
     def __init__(self, digests: FileDigests) -> None:
         self._digests = digests
-        self._finders: dict[tuple[Path, ...], LibraryFinder] = {}
+        self._find_finder = functools.cache(LibraryFinder)
         self._known: dict[tuple[Path, str, tuple[Path, ...]], Program] = {}
 
     def look_at(self, path: Path, env: Mapping[str, str], name: str = "") -> Program:
@@ -69,7 +70,7 @@ class ProgramFiles:
 
     def add_libraries(self, path: Path, env: Mapping[str, str], footprint: Footprint) -> None:
         """Add the libraries that an ELF file loads, and doubts about those of other places. Raises OSError."""
-        finder = self._find_finder(env)
+        finder = self._find_finder(variable_folders(env))
         left, seen = [path], {path}
         if PRELOADED.is_file():
             footprint.put(str(PRELOADED), self._digests.digest_file(PRELOADED))
@@ -92,12 +93,6 @@ class ProgramFiles:
                 seen.add(library)
                 left.append(library)
                 footprint.put(f"library {soname}", self._digests.digest_file(library))
-
-    def _find_finder(self, env: Mapping[str, str]) -> LibraryFinder:
-        folders = variable_folders(env)
-        if folders not in self._finders:
-            self._finders[folders] = LibraryFinder(folders)
-        return self._finders[folders]
 
 
 def _is_default(path: Path) -> bool:

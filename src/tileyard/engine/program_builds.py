@@ -4,14 +4,14 @@ target's key covers the step, shared inputs and its own inputs: a change of thos
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
 from tileyard.artifacts.keys import canonical_json, digest_parts
-from tileyard.base.errors import TileyardError
 from tileyard.base.model import CommandWork, Step
 from tileyard.base.parts import BuildPart
-from tileyard.engine.proofs import StepGrounds
+from tileyard.engine.proofs import StepGrounds, ask_once
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.command.target import BuildCommand
 
@@ -67,14 +67,8 @@ class ProgramBuilds:
         own = await self._narrow(build, work.target, part, site)
         asked = canonical_json((step, site.tree))
         self._caches[canonical_json(own)] = asked
-        if asked not in self._looking:
-            looking = self._find_missing(build, needed, site, is_built)
-            self._looking[asked] = asyncio.create_task(looking)
-        try:
-            await asyncio.shield(self._looking[asked])
-        except (TileyardError, OSError):  # after a failure for one case, the next case asks again
-            self._looking.pop(asked, None)
-            raise
+        look = partial(self._find_missing, build, needed, site, is_built)
+        await ask_once(self._looking, asked, look)
         return own
 
     async def _find_missing(

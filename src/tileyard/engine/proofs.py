@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+from collections.abc import Callable, Coroutine, Hashable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,9 +19,24 @@ from tileyard.targets.command.step_site import StepSite
 from tileyard.workers.command_protocol import DigestFiles, IdentifyStep, StepIdentified
 from tileyard.workers.protocol import Golden
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 NO_TREE, NO_BUILD = Digest(""), BuildKey("")
 EARLY = ("build", "golden")
 _OF_BUILD = re.compile(r"(?<!\{)(\{\{)*\{build\}")
+
+
+async def ask_once(
+    known: dict[K, asyncio.Task[T]], key: K, ask: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """The answer to a question, asked once; after a failure for one case, the next case asks again."""
+    if key not in known:
+        known[key] = asyncio.create_task(ask())
+    try:
+        return await asyncio.shield(known[key])
+    except (TileyardError, OSError):
+        known.pop(key, None)
+        raise
 
 
 class StepGrounds:
@@ -60,13 +77,7 @@ class StepGrounds:
         key = canonical_json(
             msgspec.structs.replace(request, part=WHOLE)
         )  # what is found holds for all parts
-        if key not in self._uses:
-            self._uses[key] = asyncio.create_task(self._host.ask(request))
-        try:
-            found = await asyncio.shield(self._uses[key])
-        except TileyardError:  # after a failure for one case, the next case asks again
-            self._uses.pop(key, None)
-            raise
+        found = await ask_once(self._uses, key, lambda: self._host.ask(request))
         ground.parts[f"{title}{USES}"] = found.uses
         ground.doubt(*(f"{title} step: {doubt}" for doubt in found.doubts))
 
@@ -80,13 +91,7 @@ class StepGrounds:
         if not patterns:
             return site.tree
         asked = (site.tree, site.suite, *patterns)
-        if asked not in self._digests:
-            self._digests[asked] = asyncio.create_task(self._ask_for_files(site, patterns))
-        try:
-            return await asyncio.shield(self._digests[asked])
-        except TileyardError:  # after a failure for one case, the next case asks again
-            self._digests.pop(asked, None)
-            raise
+        return await ask_once(self._digests, asked, lambda: self._ask_for_files(site, patterns))
 
     async def _ask_for_files(self, site: StepSite, patterns: tuple[str, ...]) -> str:
         request = DigestFiles(folder=site.suite, patterns=patterns)

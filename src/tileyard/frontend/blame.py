@@ -5,7 +5,6 @@ traceback. The origin of objects and files separates the user's own code from in
 import ast
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -15,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tileyard.artifacts.keys import digest_bytes
 from tileyard.base.errors import TileyardError, UsageError, UserCodeError
 from tileyard.base.wording import name_line
 from tileyard.frontend.reads import is_installed, is_own
@@ -80,7 +80,7 @@ def digest_source(file: Path) -> str:
     if file.suffix == ".py":
         with contextlib.suppress(SyntaxError):
             data = ast.dump(ast.parse(data)).encode()
-    return hashlib.sha256(data).hexdigest()
+    return digest_bytes(data)
 
 
 def installed_version(module: str) -> str | None:

@@ -207,7 +207,7 @@ class Recorder:
     def news(self) -> Footprint | None:
         """The footprint, if it has grown since the last call; with a doubt if files changed while in use."""
         noted, inside = dict(self._files), dict(self._inside)
-        changed = {path for path in noted if _modified_ns(path) > self._began_ns}
+        changed = {path for path in noted if _changed_ns(path) > self._began_ns}
         # A file made and removed again since then belonged only to this process.
         gone = {path for path in self._late if not Path(path).exists()}
         seen: tuple[object, ...] = (len(noted), gone, changed, len(self._roots))
@@ -249,7 +249,7 @@ class Recorder:
         self._thread.busy = True
         try:
             self._files[path] = digest_if_there(path)
-            if _modified_ns(path) > self._began_ns:
+            if _changed_ns(path) > self._began_ns:
                 self._late.add(path)
         finally:
             self._thread.busy = False
@@ -331,13 +331,6 @@ def would_read_again(footprint: Footprint, code: Iterable[str]) -> bool:
     for path in _list_files(footprint):
         sys.audit("open", path, "r", os.O_RDONLY)
     return is_current(footprint, os.environ, code)
-
-
-def _modified_ns(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _changed_ns(path: str) -> int:

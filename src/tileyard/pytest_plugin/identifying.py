@@ -82,10 +82,11 @@ class StepReader:
 
     def _identify(self, step: FunctionStep, declared: Declared) -> Identity:
         places = (str(declared.root), str(self._home), str(Path.cwd()), os.uname().machine)
+        stated = (declared.inputs, declared.runs, declared.env)
         found = Footprint(
             parts={
                 "recipe": RECIPE,
-                "what is declared": digest_parts(canonical_json(_plain(declared))),
+                "what is declared": digest_parts(canonical_json(stated)),
                 "places": digest_parts(*places),
             }
         )
@@ -131,10 +132,6 @@ def note_identity(step: FunctionStep, identity: Identity, objects: ObjectStore) 
 def _name(step: FunctionStep) -> Digest:
     root = step.declared.root if step.declared is not None else ""
     return digest_parts("step", str(root), step.id)
-
-
-def _plain(declared: Declared) -> tuple[object, ...]:
-    return declared.inputs, declared.runs, declared.env
 
 
 def _as_step(declared: Declared, sources: Sequence[Path]) -> Step:

@@ -14,7 +14,6 @@ from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.manifest import TREE_FILE, Artifact, Build, Manifest, find_artifact, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
-from tileyard.base.decoding import decode_json
 from tileyard.base.errors import HOST_FAULTS, DamagedError, TileyardError, UsageError
 from tileyard.base.model import Diagnostic, Digest, Outcome
 from tileyard.base.modes import make_folder
@@ -59,16 +58,12 @@ class StoredBinaries:
 
     def fetch(self, binary: str, folder: Path) -> bool:
         """Put the binary's files into ``folder``; False if any is missing."""
-        record = self._objects.get_record(BINARY, binary)
-        if record is None:
-            return False
-        try:
-            files = decode_json(record, dict[str, Digest])
-            for name, digest in files.items():
+        files = self._objects.decode_record(BINARY, binary, dict[str, Digest])
+        with contextlib.suppress(DamagedError):
+            for name, digest in (files or {}).items():
                 (folder / name).write_bytes(self._objects.get_bytes(digest))
-        except (msgspec.DecodeError, DamagedError):
-            return False
-        return True
+            return files is not None
+        return False
 
 
 class Compiler:

@@ -12,7 +12,6 @@ from tileyard.artifacts.arrays import put_array
 from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.decoding import decode_json
 from tileyard.base.errors import DamagedError, UserCodeError
 from tileyard.base.model import Digest, GoldenKey, Measurement, Record, TensorSpec
 from tileyard.base.wording import count_of
@@ -213,14 +212,13 @@ def _fit(spec: TensorSpec, given: object, what: str) -> Array:
 
 def _find(objects: ObjectStore, key: GoldenKey, code: Iterable[str]) -> GoldenRecord | None:
     """The recorded result, if what it read is unchanged, and all its arrays exist and are undamaged."""
-    data = objects.get_record(RECORD_KIND, key)
-    if data is None:
+    record = objects.decode_record(RECORD_KIND, key, GoldenRecord)
+    if record is None:
         return None
     try:
-        record = decode_json(data, GoldenRecord)
         for digest in (*record.inputs, *record.outputs):
             objects.path(digest)
-    except (msgspec.DecodeError, DamagedError):
+    except DamagedError:
         return None
     return record if would_read_again(record.reads, code) else None
 

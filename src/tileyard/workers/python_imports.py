@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from tileyard.artifacts.footprint import Footprint
@@ -117,8 +117,10 @@ class ImportReader:
         ]
         self._suite = suite
         self._files: dict[Path, None] = {}
-        self._listed: dict[Path, frozenset[str]] = {}
-        self._modules: dict[tuple[Path, str], tuple[Path, ...]] = {}
+        self._list = cache(_list_folder)
+        self._find_module = cache(
+            lambda folder, name: _find_module(folder, name, self._list(folder))
+        )
         self._left: list[Path] = []
         self._absent: set[str] = set()
         self._footprint = Footprint()
@@ -265,15 +267,6 @@ class ImportReader:
     def _has_module(self, folder: Path, name: str) -> bool:
         return bool(self._find_module(folder, name)) or (folder / name).is_dir()
 
-    def _find_module(self, folder: Path, name: str) -> tuple[Path, ...]:
-        """As ``find_module``; each folder is searched once."""
-        asked = (folder, name)
-        if asked not in self._modules:
-            if folder not in self._listed:
-                self._listed[folder] = _list_folder(folder)
-            self._modules[asked] = _find_module(folder, name, self._listed[folder])
-        return self._modules[asked]
-
     def _look_at_own(self, name: str) -> None:
         top = name.partition(".")[0]
         if top in PROGRAMS:
@@ -291,7 +284,7 @@ class ImportReader:
             has_found = has_found or bool(found)
             for file in found:
                 self._add(file)
-            if part not in self._listed[folder]:
+            if part not in self._list(folder):
                 break
             folder = folder / part
         return has_found

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +10,6 @@ from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
-from tileyard.base.decoding import decode_json
 from tileyard.base.errors import KernelFault, UsageError
 from tileyard.base.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
 from tileyard.frontend.closure import examine
@@ -86,7 +84,7 @@ def check_made(
         raise UsageError(f"what it does depends on the numbers in {', '.join(sorted(unknown))}")
     known = known or {}
     key = _key(program, lines, request, scalars, known)
-    checked = _find(objects, key)
+    checked = objects.decode_record(RECORD_KIND, key, Checked)
     if checked is None:
         effort = Effort(
             limit_s=request.limit_s or math.inf,
@@ -160,12 +158,9 @@ def check_kept(
     if rests.doubts:
         return ask()
     key = rests.key(f"{RECORD_KIND} of sizes {RECIPE}")
-    data = objects.get_record(RECORD_KIND, key)
-    if data is not None:
-        with suppress(msgspec.DecodeError):
-            kept = decode_json(data, KeptCheck)
-            if would_read_again(kept.reads, rests.code):
-                return kept.reply
+    known = objects.decode_record(RECORD_KIND, key, KeptCheck)
+    if known is not None and would_read_again(known.reads, rests.code):
+        return known.reply
     with WATCH.reading():
         reply = ask()
     reads = WATCH.tell(rests.code, objects.root)
@@ -190,14 +185,6 @@ def _key(
         *(f"{name} {digest_bytes(known[name].tobytes())}" for name in sorted(known)),
     )
     return digest_parts(RECORD_KIND, request.recipe, *parts)
-
-
-def _find(objects: ObjectStore, key: Digest) -> Checked | None:
-    data = objects.get_record(RECORD_KIND, key)
-    try:
-        return None if data is None else decode_json(data, Checked)
-    except msgspec.DecodeError:
-        return None
 
 
 def name_place(where: SourceLine | None, message: str) -> str:

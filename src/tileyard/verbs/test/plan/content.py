@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.digests import FileDigests
+from tileyard.artifacts.digests import LONGEST, FileDigests
 from tileyard.artifacts.keys import canonical_json, digest_parts
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, KernelWork, Record, Step
@@ -21,8 +21,6 @@ from tileyard.verbs.test.plan.choosing import is_about
 from tileyard.verbs.test.plan.reading import WILDCARDS
 from tileyard.verbs.test.result.records import Suite, SuiteCase
 
-LONGEST_PATH = 1000
-"""Characters above which an argument is not looked up among the files."""
 _ESCAPED = re.compile(rb"\\(?:([0-7]{3})|(.?))", re.DOTALL)
 _ESCAPES = {
     b"a": b"\a",
@@ -138,7 +136,7 @@ class NamedFiles:
     def _find_files(self, argv: Sequence[str], folder: str) -> Iterator[str]:
         """The arguments that are files; those with places are known only when the step runs."""
         for text in argv:
-            if "{" in text or "\0" in text or len(text) > LONGEST_PATH or text == sys.executable:
+            if "{" in text or "\0" in text or len(text) > LONGEST or text == sys.executable:
                 continue
             if text.startswith(os.sep):
                 path = text
