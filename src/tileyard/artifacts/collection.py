@@ -35,6 +35,7 @@ RECORD_KINDS = {
     "golden": "golden results",
     "sync": "checks of synchronization",
     "answer": "author answers",
+    "footprint": "what results depend on",
 }
 """Display names for the records of a kind and the blobs that they name. Other kinds keep their names."""
 TREES, LOGS, WORK = "trees", "logs", "work directories"

@@ -51,7 +51,7 @@ class Footprint(msgspec.Struct, kw_only=True):
         self.code = list(dict.fromkeys((*self.code, *other.code)))
 
     def key(self, what: str) -> Digest:
-        """The key of ``what`` depends on this: over all parts and doubts."""
+        """The key of something of this kind, ``what``, over all parts and doubts."""
         return digest_parts(what, canonical_json((self.parts, self.doubts)))
 
 
