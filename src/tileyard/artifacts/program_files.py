@@ -69,7 +69,7 @@ class ProgramFiles:
         return footprint, ()
 
     def add_libraries(self, path: Path, env: Mapping[str, str], footprint: Footprint) -> None:
-        """Add the libraries that an ELF file loads, and doubts about those of other places. Raises OSError."""
+        """Add an ELF file's libraries, and doubts about those of other places. Raises OSError."""
         finder = self._find_finder(variable_folders(env))
         left, seen = [path], {path}
         if PRELOADED.is_file():

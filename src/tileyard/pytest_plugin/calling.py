@@ -46,7 +46,7 @@ class _Place:
 
 
 class Calling:
-    """Carries out steps, as many at a time as ``lanes``, in the data directory ``home`` and a run's ``folder``."""
+    """Carries out steps, ``lanes`` at a time, in the data directory ``home`` and a run's ``folder``."""
 
     def __init__(self, home: Path, folder: Path, copies: Copies, lanes: asyncio.Semaphore) -> None:
         self._home = home

@@ -91,13 +91,12 @@ class ElaboratedConfig(Record, tag="elaborated_config"):
 class Golden(Record, tag="golden"):
     """Answer to MakeGolden: blobs in ``.npy`` format in the object store.
 
-    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out`` and ``inout``
-    tensor in calling order, or none if the kernel has no reference. ``tree`` is the directory that the golden step
-    of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies everything that
-    its run step uses besides the build. ``flag`` is a warning for people although nothing failed.
-    ``is_identified``: the key was known before anything was computed, so that the same code would give the same
-    result. ``footprint`` is what the result of such a case rests on; ``is_partial``: more of it follows from its
-    build, so it proves nothing.
+    ``inputs`` has one entry for each ``in`` and ``inout`` tensor, ``outputs`` one for each ``out`` and
+    ``inout`` tensor in calling order, or none without a reference. ``tree`` is the directory that the golden
+    step of a case of programs made, of which the case gets ``part``; empty for none. ``used`` identifies all
+    that its run step uses besides the build. ``flag`` is a warning although nothing failed.
+    ``is_identified``: the key was known before anything was computed. ``footprint`` is what the result of
+    such a case rests on; ``is_partial``: more of it follows from its build, so it proves nothing.
     """
 
     key: GoldenKey

@@ -54,7 +54,7 @@ def test_a_part_whose_content_is_not_known_any_more_is_named(objects: ObjectStor
 
 
 def test_all_parts_and_doubts_decide_the_key() -> None:
-    """Another digest, also of a part of the same name, and another doubt are another key; equal doubts count once."""
+    """Another digest, or another doubt, is another key; equal doubts count once."""
     one = Footprint(parts={"a": "1"})
     keys = {one.key("case"), one.key("run")}
     for name, digest in (("a", "1"), ("a", "2"), ("b", "")):
