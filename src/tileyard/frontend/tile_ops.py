@@ -35,6 +35,7 @@ from tileyard.ir.nodes import (
     Gemm,
     If,
     Issue,
+    Product,
     Reduce,
     ReduceKind,
     Region,
@@ -204,7 +205,7 @@ def _policy(scope: Scope, number: Any) -> WarpPolicy:  # noqa: ANN401
     return "square"
 
 
-def _cleared(scope: Scope, product: Gemm | SparseGemm, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
+def _cleared(scope: Scope, product: Product, clears: Any) -> tuple[Stmt, ...]:  # noqa: ANN401
     cleared = msgspec.structs.replace(product, clear=True)
     if type(clears).__name__ != "IntImm":
         return (If(convert(lower_expr(scope, clears), "bool"), (cleared,), (product,)),)

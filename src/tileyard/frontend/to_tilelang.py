@@ -30,6 +30,7 @@ from tileyard.ir.nodes import (
     Let,
     Load,
     Print,
+    Product,
     Program,
     Reduce,
     Region,
@@ -258,10 +259,10 @@ class _Writer:
                 self._copy(depth, rest[0], copy, "tma_copy")
                 return 2
             case (
-                Issue(unit="wgmma", body=(Gemm() | SparseGemm() as product,)),
+                Issue(unit="wgmma", body=(product,)),
                 CommitGroup(unit="wgmma"),
                 *_,
-            ):
+            ) if isinstance(product, Product):
                 self._product(depth, rest[0], product, is_over=False)
                 return 2
             case _:
@@ -393,9 +394,7 @@ class _Writer:
     def _copy(self, depth: int, stmt: Stmt, copy: Copy, name: str, *args: str) -> None:
         self._call(depth, stmt, name, self._region(copy.src), self._region(copy.dst), *args)
 
-    def _product(
-        self, depth: int, stmt: Stmt, product: Gemm | SparseGemm, *, is_over: bool
-    ) -> None:
+    def _product(self, depth: int, stmt: Stmt, product: Product, *, is_over: bool) -> None:
         is_sparse = isinstance(product, SparseGemm)
         boxes = [product.a, product.e] if isinstance(product, SparseGemm) else [product.a]
         args = [self._region(box) for box in (*boxes, product.b, product.c)]

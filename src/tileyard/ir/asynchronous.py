@@ -19,31 +19,27 @@ from tileyard.ir.interpret import Blocked, Plain, Run, Waiting
 from tileyard.ir.nodes import (
     Arrive,
     CommitGroup,
-    Copy,
     Expr,
     Fence,
     For,
-    Gemm,
     InitBarrier,
     Issue,
     Load,
     Program,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Sync,
     Synchronization,
+    TileOperation,
     Unit,
     Var,
     WaitBarrier,
     WaitGroup,
 )
 from tileyard.ir.rewrite import rewrite
-from tileyard.ir.tiles import Array, Memory
-from tileyard.ir.tiles import copy as copy_box
-from tileyard.ir.tiles import gemm as multiply
-from tileyard.ir.walk import bodies, operands, walk
+from tileyard.ir.tiles import Array, Memory, perform
+from tileyard.ir.walk import bodies, regions, scalars, walk
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,21 +293,17 @@ class AsynchronousRun(Run):
             super()._run(stmt)
             return
         match stmt:
-            case Copy():
-                src, dst = self._box(stmt.src), self._box(stmt.dst)
-                self._reads(operation, src.buffer, self._raw.overlap(src)[0])
-                self._writes(operation, dst.buffer, self._raw.overlap(dst)[0])
-                operation.effects.append(partial(copy_box, self._raw, src, dst))
-                size = self._raw.array(dst.buffer).itemsize
-                operation.bytes += int(np.prod(dst.extents)) * size
             case Store():
                 self._issue_store(operation, stmt)
-            case Gemm() | SparseGemm():
-                boxes = tuple(map(self._box, operands(stmt)))
+            case TileOperation():
+                boxes = tuple(map(self._box, regions(stmt)))
+                into = boxes[-1]
                 for box in boxes[: -1 if stmt.clear else None]:
                     self._reads(operation, box.buffer, self._raw.overlap(box)[0])
-                self._writes(operation, boxes[-1].buffer, self._raw.overlap(boxes[-1])[0])
-                operation.effects.append(partial(multiply, self._raw, stmt, boxes))
+                self._writes(operation, into.buffer, self._raw.overlap(into)[0])
+                numbers = tuple(map(self._value, scalars(stmt)))
+                operation.effects.append(partial(perform, self._raw, stmt, boxes, numbers))
+                operation.bytes += math.prod(into.extents) * self._raw.array(into.buffer).itemsize
             case _:
                 super()._run(stmt)
 

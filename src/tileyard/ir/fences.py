@@ -12,12 +12,11 @@ from tileyard.ir.nodes import (
     Copy,
     Fence,
     For,
-    Gemm,
     If,
     Issue,
+    Product,
     Program,
     Roles,
-    SparseGemm,
     Stmt,
     While,
 )
@@ -106,7 +105,7 @@ class _Finder:
                 return _Events(issues=True, may_issue=True)
             case For() | While() | If() | Roles():
                 return self._look_at(tuple(inner for body in bodies(stmt) for inner in body))
-            case Gemm() | SparseGemm():
+            case _ if isinstance(stmt, Product):
                 return _Events(may_issue=True)
             case _:
                 written = [self.scopes.get(name, "global") for name in own_effects(stmt).written]

@@ -14,6 +14,7 @@ from tileyard.base.model import Value
 from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, poison
 from tileyard.ir.nodes import (
+    AnyTileOperation,
     Arrive,
     Assert,
     Atomic,
@@ -22,11 +23,8 @@ from tileyard.ir.nodes import (
     Break,
     Buffer,
     Const,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     If,
     InitBarrier,
     Issue,
@@ -34,14 +32,13 @@ from tileyard.ir.nodes import (
     Load,
     Print,
     Program,
-    Reduce,
     Region,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Sync,
     Synchronization,
+    TileOperation,
     Var,
     WaitBarrier,
     While,
@@ -56,8 +53,8 @@ from tileyard.ir.specs import (
     tensor_specs,
     tensors,
 )
-from tileyard.ir.tiles import Array, Box, Memory, atomic, copy, fill, gemm, reduce
-from tileyard.ir.walk import operands
+from tileyard.ir.tiles import Array, Box, Memory, atomic, perform
+from tileyard.ir.walk import regions, scalars
 
 
 def interpret(
@@ -113,7 +110,7 @@ class Blocked:
 
 Waiting = Generator[Blocked, None, None]
 
-Plain = Let | Store | Atomic | Print | Assert | Copy | Fill | Gemm | SparseGemm | Reduce
+Plain = Let | Store | Atomic | Print | Assert | AnyTileOperation
 
 
 class Run:
@@ -292,14 +289,9 @@ class Run:
             case Assert():
                 if not self._value(stmt.cond):
                     raise KernelFault(stmt.message or "an assertion fails")
-            case Copy():
-                copy(self._memory, self._box(stmt.src), self._box(stmt.dst))
-            case Fill():
-                fill(self._memory, self._box(stmt.dst), self._value(stmt.value))
-            case Gemm() | SparseGemm():
-                gemm(self._memory, stmt, tuple(map(self._box, operands(stmt))))
-            case Reduce():
-                reduce(self._memory, stmt, (self._box(stmt.src), self._box(stmt.dst)))
+            case TileOperation():
+                boxes = tuple(map(self._box, regions(stmt)))
+                perform(self._memory, stmt, boxes, tuple(map(self._value, scalars(stmt))))
             case _:
                 assert_never(stmt)
 

@@ -9,7 +9,8 @@ of a launch share), ``shared``, ``fragment``, ``local``, and ``barrier``. Worksp
 buffers are undefined until written.
 """
 
-from typing import Literal, dataclass_transform
+from collections.abc import Mapping
+from typing import ClassVar, Literal, dataclass_transform
 
 import msgspec
 
@@ -240,9 +241,22 @@ class Await(Node, tag="await"):
 
 
 class TileOperation(Node):
-    """Base of statements on whole regions: the last is written, the others are read; without a set
-    field ``clear``, the old content of the last takes part.
+    """Base of statements on whole regions. What walks, prints, checks or rewrites them knows only these declarations.
+
+    The last of its regions is written, the others are read; with a field ``clear`` that is not set, the old content of the
+    last one takes part. Its expressions are evaluated once. All threads of a role carry it out together.
     """
+
+    uses: ClassVar[Mapping[str, str]] = {}
+    """By the name of a region: what it is used for, in words, if this leaves the layout of its tile to TileLang."""
+
+    axes: ClassVar[Mapping[str, str]] = {}
+    """The fields that number a dimension, each with the name of the region that has the dimension."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the old content of the written region is ignored."""
+        return True
 
 
 class Copy(TileOperation, tag="copy"):
@@ -261,6 +275,9 @@ class Fill(TileOperation, tag="fill"):
     value: Expr
 
 
+_SUM = "a product is made in it"
+
+
 class Gemm(TileOperation, tag="gemm"):
     """``c += op(a) @ op(b)`` over the last two dimensions, in ``c``'s dtype. ``a`` is (m, k), or
     (k, m) with ``transpose_a``; ``b`` is (k, n), or (n, k) with ``transpose_b``; ``c`` is (m, n),
@@ -274,6 +291,9 @@ class Gemm(TileOperation, tag="gemm"):
     transpose_b: bool = False
     clear: bool = False
     policy: WarpPolicy = "square"
+
+    uses = {"c": _SUM}
+    sparsity: ClassVar[int] = 1
 
 
 class SparseGemm(TileOperation, tag="gemm_sp"):
@@ -296,6 +316,13 @@ class SparseGemm(TileOperation, tag="gemm_sp"):
     clear: bool = False
     policy: WarpPolicy = "square"
 
+    uses = {"c": _SUM, "e": "it holds the places of a sparse matrix"}
+    sparsity: ClassVar[int] = 2
+
+
+Product = Gemm | SparseGemm
+"""Products ``c += op(a) @ op(b)`` of matrices, for matrix units. Of ``sparsity`` elements in a row, ``a`` holds one."""
+
 
 class Reduce(TileOperation, tag="reduce"):
     """Reduces ``src`` along ``axis`` into ``dst`` (that axis dropped, or of extent 1).
@@ -308,6 +335,12 @@ class Reduce(TileOperation, tag="reduce"):
     kind: ReduceKind
     axis: int
     clear: bool = True
+
+    uses = {"src": "it is reduced", "dst": "it holds what is reduced"}
+    axes = {"axis": "src"}
+
+
+AnyTileOperation = Copy | Fill | Product | Reduce
 
 
 # ---- asynchronous operations and synchronization: docs/design/async.md ----------------------
@@ -403,11 +436,7 @@ Stmt = (
     | Break
     | Roles
     | Await
-    | Copy
-    | Fill
-    | Gemm
-    | SparseGemm
-    | Reduce
+    | AnyTileOperation
     | Issue
     | CommitGroup
     | WaitGroup

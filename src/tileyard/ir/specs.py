@@ -23,17 +23,16 @@ from tileyard.ir.nodes import (
     Const,
     Expr,
     For,
-    Gemm,
     If,
     Issue,
     Let,
     Load,
     Op,
     Print,
+    Product,
     Program,
     Roles,
     Scalar,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
@@ -315,7 +314,7 @@ def variables_in(expr: Expr) -> set[str]:
 
 
 def _has_gemm(stmt: Stmt) -> bool:
-    return any(isinstance(inner, Gemm | SparseGemm) for inner in walk((stmt,)))
+    return any(isinstance(inner, Product) for inner in walk((stmt,)))
 
 
 def _known(expr: Expr, numbers: Mapping[str, int]) -> int:
@@ -339,7 +338,7 @@ def _count(body: tuple[Stmt, ...], numbers: dict[str, int]) -> int:
 
 def _count_one(stmt: Stmt, numbers: dict[str, int]) -> int:
     match stmt:
-        case Gemm() | SparseGemm():
+        case _ if isinstance(stmt, Product):
             inner = stmt.a.extents[-2 if stmt.transpose_a else -1]
             m, n, k = (_known(extent, numbers) for extent in (*stmt.c.extents[-2:], inner))
             return 2 * m * n * k

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,17 @@ from tileyard.base.errors import KernelFault, OutOfBoundsFault
 from tileyard.ir.clocks import Places
 from tileyard.ir.dtypes import TENSOR_FLOAT, find_dtype, is_float, name_of, sparse_group
 from tileyard.ir.meanings import MEANINGS, convert, convert_one, cut_tensor_float
-from tileyard.ir.nodes import Atomic, Gemm, Reduce, ReduceKind, SparseGemm
+from tileyard.ir.nodes import (
+    AnyTileOperation,
+    Atomic,
+    Copy,
+    Fill,
+    Gemm,
+    Product,
+    Reduce,
+    ReduceKind,
+    SparseGemm,
+)
 from tileyard.ir.specs import Evaluator
 
 Array = NDArray[np.generic]
@@ -158,7 +168,24 @@ def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
     return old
 
 
-def copy(memory: Memory, src: Box, dst: Box) -> None:
+def perform(
+    memory: Memory, stmt: AnyTileOperation, boxes: tuple[Box, ...], numbers: tuple[np.generic, ...]
+) -> None:
+    """Carry out an operation. ``boxes`` are its regions, ``numbers`` the values of its expressions, both in order."""
+    match stmt:
+        case Copy():
+            _copy(memory, *boxes)
+        case Fill():
+            _fill(memory, boxes[0], numbers[0])
+        case Gemm() | SparseGemm():
+            _multiply(memory, stmt, boxes)
+        case Reduce():
+            _reduce(memory, stmt, *boxes)
+        case _:
+            assert_never(stmt)
+
+
+def _copy(memory: Memory, src: Box, dst: Box) -> None:
     """``dst = cast(src)``, ignoring extents of 1."""
     content = memory.read(src)
     if _without_ones(src.extents) != _without_ones(dst.extents):
@@ -170,7 +197,7 @@ def _without_ones(extents: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent for extent in extents if extent != 1)
 
 
-def fill(memory: Memory, dst: Box, value: np.generic) -> None:
+def _fill(memory: Memory, dst: Box, value: np.generic) -> None:
     """Set every element to ``value``, converted."""
     dtype = memory.array(dst.buffer).dtype
     converted = convert_one(value, memory.dtype(dst.buffer))
@@ -181,10 +208,8 @@ _ADDED = ("float16", "float32", "float64")
 """Types to which NumPy itself rounds a sum."""
 
 
-def gemm(memory: Memory, stmt: Gemm | SparseGemm, boxes: tuple[Box, ...]) -> None:
-    """``c += a @ b``: rounded to ``c``'s dtype per step along the part of k that ``a`` holds, in
-    order; ``boxes`` are the operands'.
-    """
+def _multiply(memory: Memory, stmt: Product, boxes: tuple[Box, ...]) -> None:
+    """``c += a @ b``: one rounding to ``c``'s dtype per step along the part of k that ``a`` holds, in order."""
     *rest, into = boxes
     a, *middle, b = (memory.read(box).reshape(box.extents[-2:]) for box in rest)
     dtype = name_of(memory.array(into.buffer).dtype)
@@ -215,9 +240,8 @@ def _find_rows(e: Array, group: int) -> Array:
     return (places + first[:, None]).reshape(len(e), -1)
 
 
-def reduce(memory: Memory, stmt: Reduce, boxes: tuple[Box, Box]) -> None:
+def _reduce(memory: Memory, stmt: Reduce, src: Box, dst: Box) -> None:
     """Fold along the axis in order, in the destination's dtype."""
-    src, dst = boxes
     dtype = name_of(memory.array(dst.buffer).dtype)
     content = np.moveaxis(convert(memory.read(src), dtype), stmt.axis, 0)
     if stmt.clear:

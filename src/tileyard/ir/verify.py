@@ -14,11 +14,8 @@ from tileyard.ir.nodes import (
     Break,
     Buffer,
     Const,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     If,
     Issue,
     Let,
@@ -26,13 +23,12 @@ from tileyard.ir.nodes import (
     LoopKind,
     Print,
     Program,
-    Reduce,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
     Tensor,
+    TileOperation,
     Var,
     While,
 )
@@ -216,14 +212,10 @@ class _Verifier:
                     "parallel" not in loops, "iterations of a parallel loop do not wait for others"
                 )
                 check.synchronization(self._scope, stmt)
-            case Copy():
-                check.same_box(stmt.src, stmt.dst)
-            case Fill() | Print():
+            case TileOperation():
+                check.operation(self._scope, stmt)
+            case Print():
                 pass
-            case Gemm() | SparseGemm():
-                check.gemm(self._scope, stmt)
-            case Reduce():
-                check.reduce(self._scope, stmt)
             case _:
                 assert_never(stmt)
 

@@ -7,6 +7,7 @@ from typing import NoReturn, assert_never
 
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer, sparse_group
 from tileyard.ir.nodes import (
+    AnyTileOperation,
     Arrive,
     Atomic,
     Buffer,
@@ -14,6 +15,7 @@ from tileyard.ir.nodes import (
     Const,
     Copy,
     Expr,
+    Fill,
     For,
     Gemm,
     If,
@@ -21,6 +23,7 @@ from tileyard.ir.nodes import (
     Issue,
     Load,
     Op,
+    Product,
     Reduce,
     Region,
     SparseGemm,
@@ -33,7 +36,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.ops import explain_misuse
 from tileyard.ir.syntax import describe_outside, layout_indices
-from tileyard.ir.walk import operands, walk
+from tileyard.ir.walk import regions, walk
 
 _MATRIX = 2
 
@@ -171,7 +174,22 @@ def _same_extent(left: Expr, right: Expr) -> bool:
     return left == right
 
 
-def same_box(src: Region, dst: Region) -> None:
+def operation(scope: Scope, stmt: AnyTileOperation) -> None:
+    """Check the shapes and types of a tile operation, whose regions are legal."""
+    match stmt:
+        case Copy():
+            _same_box(stmt.src, stmt.dst)
+        case Fill():
+            pass
+        case Gemm() | SparseGemm():
+            _gemm(scope, stmt)
+        case Reduce():
+            _reduce(scope, stmt)
+        case _:
+            assert_never(stmt)
+
+
+def _same_box(src: Region, dst: Region) -> None:
     """Check that two boxes can be matched element by element."""
     require(
         _same(without_ones(src.extents), without_ones(dst.extents)),
@@ -179,9 +197,8 @@ def same_box(src: Region, dst: Region) -> None:
     )
 
 
-def gemm(scope: Scope, stmt: Gemm | SparseGemm) -> None:
-    """Check the shapes and types of a matrix product."""
-    for operand in operands(stmt):
+def _gemm(scope: Scope, stmt: Product) -> None:
+    for operand in regions(stmt):
         require(len(operand.extents) >= _MATRIX, f"{operand.buffer} is not a matrix")
         require(
             not without_ones(operand.extents[:-_MATRIX]),
@@ -224,8 +241,7 @@ def atomic(stmt: Atomic) -> None:
         refuse(f"{stmt.var.name} is {stmt.var.dtype}, {stmt.buffer} holds {dtype.name}")
 
 
-def reduce(scope: Scope, stmt: Reduce) -> None:
-    """Check the axis, shapes and types of a reduction."""
+def _reduce(scope: Scope, stmt: Reduce) -> None:
     rank = len(stmt.src.extents)
     require(
         0 <= stmt.axis < rank, f"axis {stmt.axis} is not one of the {rank} of {stmt.src.buffer}"
@@ -288,8 +304,8 @@ def issue(scope: Scope, stmt: Issue) -> None:
     require((stmt.barrier is not None) == needs_barrier, f"{stmt.unit} and a barrier")
     for inner in walk(stmt.body):
         match inner:
-            case Gemm() | SparseGemm() if stmt.unit == "wgmma":
-                gemm(scope, inner)
+            case _ if isinstance(inner, Product) and stmt.unit == "wgmma":
+                operation(scope, inner)
             case If() | For():
                 pass
             case _ if stmt.unit == "wgmma":

@@ -1,6 +1,7 @@
 """Walks over Programs: numbering of statements, parts of nodes in order, buffers that they use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import assert_never
 
 import msgspec
@@ -17,7 +18,6 @@ from tileyard.ir.nodes import (
     Expr,
     Fence,
     For,
-    Gemm,
     If,
     InitBarrier,
     Issue,
@@ -28,7 +28,6 @@ from tileyard.ir.nodes import (
     Program,
     Region,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -136,16 +135,24 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
         return Effects(read=read, written=written)
 
 
-def operands(stmt: Gemm | SparseGemm) -> tuple[Region, ...]:
-    """The operands of a product, and last its destination."""
-    own = (stmt.a, stmt.e) if isinstance(stmt, SparseGemm) else (stmt.a,)
-    return (*own, stmt.b, stmt.c)
-
-
 def regions(stmt: TileOperation) -> tuple[Region, ...]:
     """The regions of a tile operation in order, the written one last."""
-    fields = (getattr(stmt, name) for name in stmt.__struct_fields__)
-    return tuple(field for field in fields if isinstance(field, Region))
+    return tuple([getattr(stmt, name) for name in _fields_of(type(stmt))[0]])
+
+
+def scalars(stmt: TileOperation) -> tuple[Expr, ...]:
+    """The expressions of a tile operation in order, without those of its regions."""
+    return tuple([getattr(stmt, name) for name in _fields_of(type(stmt))[1]])
+
+
+@cache
+def _fields_of(kind: type[TileOperation]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the fields of a tile operation that are regions, and of those that are expressions."""
+    fields = msgspec.structs.fields(kind)
+    of_regions, of_exprs = (
+        tuple(field.name for field in fields if field.type == wanted) for wanted in (Region, Expr)
+    )
+    return of_regions, of_exprs
 
 
 def read_regions(stmt: Stmt) -> tuple[Region, ...]:
@@ -153,7 +160,7 @@ def read_regions(stmt: Stmt) -> tuple[Region, ...]:
     if not isinstance(stmt, TileOperation):
         return ()
     found = regions(stmt)
-    return found[:-1] if getattr(stmt, "clear", True) else found
+    return found[:-1] if stmt.clear else found
 
 
 def written_region(stmt: Stmt) -> Region | None:
@@ -177,8 +184,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         case If() | While() | Assert() | Await():
             yield stmt.cond
         case TileOperation():
-            fields = (getattr(stmt, name) for name in stmt.__struct_fields__)
-            yield from (field for field in fields if isinstance(field, Expr))
+            yield from scalars(stmt)
         case WaitGroup():
             yield stmt.count
         case Arrive():

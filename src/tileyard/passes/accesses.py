@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from tileyard.ir.nodes import Atomic, Expr, Load, Reduce, Region, Stmt, Store
+from tileyard.ir.nodes import Atomic, Expr, Load, Region, Stmt, Store, TileOperation
 from tileyard.ir.rewrite import with_expressions
 from tileyard.ir.syntax import ONE
 from tileyard.ir.walk import replace_parts
@@ -35,9 +35,13 @@ def with_indices(stmt: Stmt, change: Change) -> Stmt:
     match new:
         case Store() | Atomic():
             return msgspec.structs.replace(new, indices=change(new.buffer, new.indices))
-        case Reduce(src=src, axis=axis):
-            was = stmt.src.starts if isinstance(stmt, Reduce) else src.starts
-            return msgspec.structs.replace(new, axis=axis + len(src.starts) - len(was))
+        case TileOperation():
+            added = {
+                axis: len(getattr(new, of).starts) - len(getattr(stmt, of).starts)
+                for axis, of in new.axes.items()
+            }
+            moved = {axis: getattr(new, axis) + count for axis, count in added.items()}
+            return msgspec.structs.replace(new, **moved)
         case _:
             return new
 

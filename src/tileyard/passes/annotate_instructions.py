@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tileyard.ir.nodes import Copy, Gemm, Program, SparseGemm
+from tileyard.ir.nodes import Copy, Product, Program
 from tileyard.ir.walk import number_statements
 from tileyard.passes.base import Note, Passed
 from tileyard.passes.instructions import (
@@ -32,7 +32,7 @@ class AnnotateInstructions:
             match stmt:
                 case Copy():
                     choice = choose_load(stmt, storage, arch) if is_load(stmt, storage) else PLAIN
-                case Gemm() | SparseGemm():
+                case _ if isinstance(stmt, Product):
                     choice = choose_product(stmt, storage, arch)
                 case _:
                     continue

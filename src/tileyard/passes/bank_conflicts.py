@@ -27,17 +27,16 @@ from tileyard.ir.nodes import (
     Copy,
     Expr,
     For,
-    Gemm,
     Load,
+    Product,
     Program,
     Region,
-    SparseGemm,
     Stmt,
     Store,
     Var,
     While,
 )
-from tileyard.ir.walk import bodies, expressions, operands, walk, walk_expr
+from tileyard.ir.walk import bodies, expressions, regions, walk, walk_expr
 from tileyard.passes.storage import Storage
 from tileyard.passes.swizzles import CHUNK, GROUP, MATRIX, Integers
 
@@ -91,7 +90,7 @@ class _Finder:
             match stmt:
                 case Copy():
                     self._copy(stmt, depth)
-                case Gemm() | SparseGemm():
+                case _ if isinstance(stmt, Product):
                     self._product(stmt, depth)
                 case For(kind="parallel"):
                     self._nest(stmt, depth)
@@ -129,7 +128,7 @@ class _Finder:
             at = tuple(np.asarray(index, np.int64) for index in rows)
             self._add(region.buffer, f"{word} by a copy", at, count * size, depth)
 
-    def _product(self, product: Gemm | SparseGemm, depth: int) -> None:
+    def _product(self, product: Product, depth: int) -> None:
         for region in (product.a, product.b):
             rank = len(region.extents)
             if self._is_shared(region.buffer) and rank >= MATRIX:
@@ -203,8 +202,8 @@ def _fragments_of_products(program: Program, buffers: dict[str, Buffer]) -> set[
     found: set[str] = set()
     for stmt in walk(program.body):
         match stmt:
-            case Gemm() | SparseGemm():
-                found |= {one.buffer for one in operands(stmt) if is_fragment(one.buffer)}
+            case _ if isinstance(stmt, Product):
+                found |= {one.buffer for one in regions(stmt) if is_fragment(one.buffer)}
             case Copy(src=Region(buffer=src), dst=Region(buffer=dst)):
                 links.append((src, dst))
             case Store(buffer=dst, indices=indices):

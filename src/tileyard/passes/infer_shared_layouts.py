@@ -15,15 +15,14 @@ from tileyard.ir.nodes import (
     Buffer,
     Const,
     Copy,
-    Gemm,
     Issue,
     Layout,
+    Product,
     Program,
-    Reduce,
     Region,
-    SparseGemm,
     Stmt,
     Store,
+    TileOperation,
 )
 from tileyard.ir.walk import number_statements, walk
 from tileyard.passes.bank_conflicts import Access, count_ways, find_accesses
@@ -102,15 +101,15 @@ class _Inference:
     # ---- requirements of uses ---------------------------------------------------------------
 
     def _note_uses(self, number: int, stmt: Stmt, issue: Issue | None) -> None:
+        if isinstance(stmt, TileOperation):
+            for name, use in stmt.uses.items():
+                self._leave(number, getattr(stmt, name).buffer, use)
         match stmt:
             case Copy():
                 for region in (stmt.src, stmt.dst):
                     self._note_copy(number, region, issue)
-            case Gemm() | SparseGemm():
+            case _ if isinstance(stmt, Product):
                 self._note_product(number, stmt)
-            case Reduce():
-                self._leave(number, stmt.src.buffer, "it is reduced")
-                self._leave(number, stmt.dst.buffer, "it holds what is reduced")
             case Atomic():
                 self._leave(number, stmt.buffer, "it is updated atomically")
             case Store() if issue is not None:
@@ -137,10 +136,7 @@ class _Inference:
         else:
             self._uses[tile.name].limits[number] = span
 
-    def _note_product(self, number: int, stmt: Gemm | SparseGemm) -> None:
-        self._leave(number, stmt.c.buffer, "a product is made in it")
-        if isinstance(stmt, SparseGemm):
-            self._leave(number, stmt.e.buffer, "it holds the places of a sparse matrix")
+    def _note_product(self, number: int, stmt: Product) -> None:
         is_wgmma = choose_product(stmt, self._storage, self._arch).instruction == "wgmma"
         for region, is_rows in ((stmt.a, not stmt.transpose_a), (stmt.b, stmt.transpose_b)):
             tile = self._buffers[region.buffer]
@@ -161,8 +157,8 @@ class _Inference:
                     number, tile.name, "how wgmma reads it depends on the warps that share it"
                 )
 
-    def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Gemm | SparseGemm) -> set[int]:
-        """The largest spans that divide what an instruction reads of a row, 0: none; several if unknown."""
+    def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Product) -> set[int]:
+        """The largest spans that divide the part of a row that one instruction reads, 0 for none; several if that part is unknown."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.ir.nodes import Buffer, Copy, Expr, Gemm, Program, Roles, SparseGemm, Stmt
+from tileyard.ir.nodes import Buffer, Copy, Expr, Product, Program, Roles, Stmt
 from tileyard.ir.walk import walk
 from tileyard.passes.cp_async import why_not_cp_async
 from tileyard.passes.matrix_units import why_not_mma, why_not_wgmma
@@ -20,7 +20,7 @@ Instruction = Literal["tma", "cp_async", "copy", "wgmma", "mma", "fma"]
 """``copy`` goes through registers, ``fma`` multiplies without a matrix unit."""
 
 LoadRule = Callable[[Copy, Buffer, Buffer, Mapping[str, Expr]], str]
-ProductRule = Callable[[Gemm | SparseGemm, Mapping[str, Buffer], int], str]
+ProductRule = Callable[[Product, Mapping[str, Buffer], int], str]
 """Returns why a unit cannot do a product; empty if it can."""
 
 
@@ -93,7 +93,7 @@ def choose_load(copy: Copy, storage: Storage, arch: Architecture) -> Choice:
     return Choice(instruction="copy", reason="; ".join(dict.fromkeys(reasons)))
 
 
-def choose_product(stmt: Gemm | SparseGemm, storage: Storage, arch: Architecture) -> Choice:
+def choose_product(stmt: Product, storage: Storage, arch: Architecture) -> Choice:
     """The unit that multiplies, for all threads that run ``stmt``."""
     threads, reasons = count_threads(storage.program, stmt), list[str]()
     for instruction, rule in arch.products:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tileyard.ir.dtypes import find_dtype
-from tileyard.ir.nodes import Buffer, Const, Expr, Gemm, SparseGemm
+from tileyard.ir.nodes import Buffer, Const, Expr, Product
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _INT8 = ("int8", "uint8")
@@ -57,13 +57,13 @@ class _Product:
         return "" if is_pair and c in sums.get(a, ()) else f"it does not add {a} x {b} to {c}"
 
 
-def why_not_wgmma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> str:
+def why_not_wgmma(stmt: Product, buffers: Mapping[str, Buffer], threads: int) -> str:
     """Why ``wgmma`` cannot do a product with this number of threads; empty if it can."""
     product = _read(stmt, buffers, threads)
     if product is None:
         return "its sizes are not constant"
     bits = find_dtype(product.types[0]).bits
-    step = WGMMA_K_BYTES * 8 // bits * (2 if isinstance(stmt, SparseGemm) else 1)
+    step = WGMMA_K_BYTES * 8 // bits * stmt.sparsity
     reasons = {
         product.why_not(WGMMA): product.why_not(WGMMA),
         "b is not in shared memory": product.scopes[1] != "shared",
@@ -79,15 +79,13 @@ def why_not_wgmma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], thread
     return next((reason for reason, is_given in reasons.items() if is_given), "")
 
 
-def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> str:
+def why_not_mma(stmt: Product, buffers: Mapping[str, Buffer], threads: int) -> str:
     """Why ``mma.sync`` cannot do a product with this number of threads; empty if it can."""
     product = _read(stmt, buffers, threads)
     if product is None:
         return "its sizes are not constant"
     bits = find_dtype(product.types[0]).bits
-    step = (4 if bits == 64 else MMA_K_BYTES * 8 // bits) * (
-        2 if isinstance(stmt, SparseGemm) else 1
-    )
+    step = (4 if bits == 64 else MMA_K_BYTES * 8 // bits) * stmt.sparsity
     reasons = {
         product.why_not(MMA): product.why_not(MMA),
         f"{threads} threads are no warps": threads % WARP,
@@ -98,7 +96,8 @@ def why_not_mma(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads:
     return next((reason for reason, is_given in reasons.items() if is_given), "")
 
 
-def _read(stmt: Gemm | SparseGemm, buffers: Mapping[str, Buffer], threads: int) -> _Product | None:
+def _read(stmt: Product, buffers: Mapping[str, Buffer], threads: int) -> _Product | None:
+    """The product of a statement."""
     a, b, c = (buffers[region.buffer] for region in (stmt.a, stmt.b, stmt.c))
     n, k = _sizes(stmt.b.extents[-2:], is_turned=not stmt.transpose_b)
     m, _ = _sizes(stmt.c.extents[-2:], is_turned=False)

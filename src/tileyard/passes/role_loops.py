@@ -13,14 +13,13 @@ from tileyard.ir.nodes import (
     Expr,
     Fence,
     For,
-    Gemm,
     If,
     Issue,
     Let,
     Load,
     LoopKind,
     Op,
-    SparseGemm,
+    Product,
     Stmt,
     Store,
     Var,
@@ -29,7 +28,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies, Names
 from tileyard.ir.syntax import ONE, ZERO
-from tileyard.ir.walk import buffer_effects, operands, walk
+from tileyard.ir.walk import buffer_effects, regions, walk
 from tileyard.passes.accesses import with_indices
 from tileyard.passes.instructions import Architecture, choose_load, choose_product
 from tileyard.passes.plan_roles import PRODUCER_THREADS
@@ -264,13 +263,13 @@ class Side:
     def _wait_full(self, one: RoleLoop, group: Group, late: tuple[Stmt, ...]) -> list[Stmt]:
         """Wait until a version is full; a fence makes writes of ``cp.async`` visible to ``wgmma``."""
         found = [self._wait(group.full, group, self._count(one, group), flip=0)]
-        products = (stmt for stmt in walk(late) if isinstance(stmt, Gemm | SparseGemm))
+        products = (stmt for stmt in walk(late) if isinstance(stmt, Product))
         by_wgmma = (
             product
             for product in products
             if choose_product(product, self.storage, self.arch).instruction == "wgmma"
         )
-        read = {region.buffer for product in by_wgmma for region in operands(product)}
+        read = {region.buffer for product in by_wgmma for region in regions(product)}
         return [*found, Fence(self.threads)] if group.is_mixed and read & group.tiles else found
 
     def _release(self, one: RoleLoop, group: Group, late: tuple[Stmt, ...]) -> list[Stmt]:

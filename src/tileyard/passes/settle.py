@@ -16,7 +16,6 @@ from tileyard.ir.nodes import (
     Expr,
     Fill,
     For,
-    Gemm,
     InitBarrier,
     Issue,
     Let,
@@ -24,11 +23,11 @@ from tileyard.ir.nodes import (
     LoopKind,
     Op,
     Param,
+    Product,
     Program,
     Region,
     Roles,
     Scalar,
-    SparseGemm,
     Stmt,
     Store,
     Sync,
@@ -84,7 +83,7 @@ class _Settling:
             case For(kind="pipelined") if stmt.order or stmt.group:
                 kind: LoopKind = "pipelined" if stmt.stages else "serial"
                 return (msgspec.structs.replace(stmt, kind=kind, order=(), stage=(), group=()),)
-            case Gemm() | SparseGemm() if stmt.policy != "square":
+            case _ if isinstance(stmt, Product) and stmt.policy != "square":
                 return (msgspec.structs.replace(stmt, policy="square"),)
             case For(kind="threads"):
                 return (msgspec.structs.replace(stmt, kind="serial"),)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tileyard.base.errors import InvalidProgramError
-from tileyard.ir.nodes import Const, Expr, For, Gemm, Program, Reduce, SparseGemm
+from tileyard.ir.nodes import Const, Expr, For, Program, TileOperation
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import expressions, walk, walk_expr
 from tileyard.reduce.edits import Search, all_buffers
@@ -80,7 +80,7 @@ def _weigh(program: Program) -> tuple[int, int, int, int]:
     parts = [part for expr in exprs for part in walk_expr(expr)]
     loops = [stmt for stmt in stmts if isinstance(stmt, For)]
     marks = sum((loop.kind == "pipelined") + len(loop.order + loop.stage) for loop in loops)
-    marks += sum(isinstance(s, Gemm | SparseGemm | Reduce) and not s.clear for s in stmts)
+    marks += sum(isinstance(s, TileOperation) and not s.clear for s in stmts)
     marks += sum(buffer.layout is not None for buffer in buffers.values())
     numbers = sum(abs(part.value) for part in parts if isinstance(part, Const))
     return (

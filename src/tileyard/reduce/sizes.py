@@ -10,15 +10,14 @@ from tileyard.ir.nodes import (
     Const,
     Expr,
     For,
-    Gemm,
     InitBarrier,
     Issue,
     Load,
     Param,
+    Product,
     Program,
     Region,
     Scalar,
-    SparseGemm,
     Stmt,
     Tensor,
     Var,
@@ -117,9 +116,9 @@ def _sizes(program: Program) -> list[int]:
 
 def _least(program: Program) -> int:
     issued = [inner for s in walk(program.body) if isinstance(s, Issue) for inner in walk(s.body)]
-    if any(isinstance(stmt, Gemm | SparseGemm) for stmt in issued):
+    if any(isinstance(stmt, Product) for stmt in issued):
         return WGMMA_TILE
-    has_gemm = any(isinstance(stmt, Gemm | SparseGemm) for stmt in walk(program.body))
+    has_gemm = any(isinstance(stmt, Product) for stmt in walk(program.body))
     return GEMM_TILE if has_gemm else 1
 
 

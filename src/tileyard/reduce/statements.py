@@ -11,20 +11,18 @@ from tileyard.ir.nodes import (
     Expr,
     Fill,
     For,
-    Gemm,
     If,
     InitBarrier,
     Issue,
     Let,
     Op,
     Program,
-    Reduce,
     Region,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     Var,
     While,
 )
@@ -147,7 +145,7 @@ def _simpler(stmt: Stmt, program: Program) -> Iterator[tuple[Stmt, ...]]:
             yield from filter(None, (stmt.then, stmt.orelse))
         case While() | Issue():
             yield stmt.body
-        case Gemm() | SparseGemm() | Reduce() if not stmt.clear:
+        case TileOperation() if not stmt.clear:
             yield (msgspec.structs.replace(stmt, clear=True),)
         case Roles():
             everyone = range(len(stmt.bodies))

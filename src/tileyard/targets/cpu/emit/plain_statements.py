@@ -18,22 +18,18 @@ from tileyard.ir.nodes import (
     Atomic,
     Await,
     Break,
-    Copy,
     Expr,
-    Fill,
     For,
-    Gemm,
     If,
     Issue,
     Let,
     Load,
     Print,
-    Reduce,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     Var,
     While,
 )
@@ -51,10 +47,10 @@ from tileyard.targets.cpu.emit.exprs import (
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, from_bits
 
 
-def refuse(stmt: SparseGemm | Issue | Synchronization) -> NoReturn:
-    """Refuse statements that this target does not support, and those that ``passes.settle`` removes."""
+def refuse(stmt: TileOperation | Issue | Synchronization) -> NoReturn:
+    """Refuse operations that this target does not support, and statements that ``passes.settle`` removes."""
     tag = str(stmt.__struct_config__.tag)
-    if isinstance(stmt, SparseGemm):
+    if isinstance(stmt, TileOperation):
         raise UnsupportedError(f"{tag} is not covered", operation=tag)
     raise InvalidProgramError(f"{tag} in a Program that is not settled")
 
@@ -252,9 +248,9 @@ def _outliving(stmt: Roles) -> Iterator[Var]:
                 todo += [each for body in inner.bodies for each in body]
             case For() | Atomic() | Store() | Print() | Assert() | Break() | Await():
                 pass
-            case Copy() | Fill() | Gemm() | Reduce():
+            case TileOperation():
                 pass
-            case SparseGemm() | Issue() | Synchronization() as other:
+            case Issue() | Synchronization() as other:
                 refuse(other)
             case unknown:
                 assert_never(unknown)

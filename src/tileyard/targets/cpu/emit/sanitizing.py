@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tileyard.ir.dtypes import is_float
-from tileyard.ir.nodes import Buffer, Copy, Fill, Gemm, Reduce, Region
+from tileyard.ir.nodes import AnyTileOperation, Buffer, Region
 from tileyard.ir.walk import read_regions, written_region
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import inside_tests
@@ -35,7 +35,7 @@ def begin_block(ctx: Context, buffers: tuple[Buffer, ...]) -> None:
 
 
 @contextmanager
-def noting(ctx: Context, stmt: Copy | Fill | Gemm | Reduce) -> Iterator[None]:
+def noting(ctx: Context, stmt: AnyTileOperation) -> Iterator[None]:
     """Around a tile operation: check what it reads, and note what it writes."""
     for region in read_regions(stmt):
         for address, count in _rows(ctx, region):

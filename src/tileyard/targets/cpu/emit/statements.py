@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import assert_never
 
 from tileyard.base.errors import UnsupportedError
 from tileyard.base.model import SourceLine
 from tileyard.ir.nodes import (
+    AnyTileOperation,
     Assert,
     Atomic,
     Await,
@@ -21,10 +23,10 @@ from tileyard.ir.nodes import (
     Print,
     Reduce,
     Roles,
-    SparseGemm,
     Stmt,
     Store,
     Synchronization,
+    TileOperation,
     While,
 )
 from tileyard.ir.text import print_statement
@@ -168,29 +170,30 @@ class Statements:
                 self._roles(stmt, number)
             case Await():
                 emit_wait(self._ctx, stmt, self._role)
-            case Copy() | Fill() | Gemm() | Reduce():
+            case TileOperation():
                 self._tile(stmt)
-            case SparseGemm() | Issue() | Synchronization():
+            case Issue() | Synchronization():
                 refuse(stmt)
             case _:
                 assert_never(stmt)
 
-    def _tile(self, stmt: Copy | Fill | Gemm | Reduce) -> None:
+    def _tile(self, stmt: AnyTileOperation) -> None:
         ctx = self._ctx
+        match stmt:
+            case Copy():
+                write = partial(self._copy, stmt)
+            case Fill():
+                write = partial(emit_fill, ctx, stmt)
+            case Gemm():
+                write = partial(emit_gemm, ctx, stmt)
+            case Reduce():
+                write = partial(emit_reduce, ctx, stmt)
+            case _:
+                refuse(stmt)
         self._comment(stmt)
         noted = noting(ctx, stmt) if ctx.is_sanitized else nullcontext()
         with ctx.out.block(""), noted:
-            match stmt:
-                case Copy():
-                    self._copy(stmt)
-                case Fill():
-                    emit_fill(ctx, stmt)
-                case Gemm():
-                    emit_gemm(ctx, stmt)
-                case Reduce():
-                    emit_reduce(ctx, stmt)
-                case _:
-                    assert_never(stmt)
+            write()
 
     def _comment(self, stmt: Stmt) -> None:
         """Write the statement as a comment, with its number, which leads to its line."""
