@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -11,6 +12,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import HomeError
 from tileyard.base.events import CaseEnded
 from tileyard.base.model import (
+    INFRASTRUCTURE,
     WELL,
     Attempt,
     Batch,
@@ -24,7 +26,6 @@ from tileyard.base.model import (
     RunKey,
     Trial,
 )
-from tileyard.engine.alike import Alike
 from tileyard.engine.cases import MAX_RETRIES
 from tileyard.engine.programs import name_log
 from tileyard.engine.yard import Yard
@@ -37,6 +38,44 @@ RETRY_S = 5.0
 """Seconds for which a store that could not be written is left alone."""
 ANY_RUN = "any"
 """Value of ``proven_by`` for which a pass in any run proves a case."""
+
+
+CaseT = TypeVar("CaseT")
+
+
+@dataclass
+class Alike(Generic[CaseT]):
+    """Groups the cases of a run with the same binary and inputs: the first runs, and its followers end as it
+    does.
+
+    A case without a binary follows none.
+    """
+
+    _firsts: dict[tuple[str, str], str | Trial] = field(default_factory=dict)
+    _followers: dict[str, list[CaseT]] = field(default_factory=dict)
+
+    def follow(self, case: str, keys: Keys, follower: CaseT) -> Trial | bool:
+        """The trial with which the case must end, or whether it now follows another case that is under way."""
+        if not keys.binary:
+            return False
+        first = self._firsts.setdefault((keys.binary, keys.golden), case)
+        if isinstance(first, Trial):
+            return first
+        if first != case:
+            self._followers.setdefault(first, []).append(follower)
+        return first != case
+
+    def end(self, case: str, trial: Trial) -> list[CaseT]:
+        """Record how a case ended; return the followers that must end with it.
+
+        A case from which nothing was learnt is no longer the first of its group.
+        """
+        key = (trial.keys.binary, trial.keys.golden)
+        if trial.outcome not in INFRASTRUCTURE | {Outcome.NOT_RUN}:
+            self._firsts[key] = trial
+        elif self._firsts.get(key) == case:
+            del self._firsts[key]
+        return self._followers.pop(case, [])
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from typing import Any
 
 from tileyard.base.model import SourceLine
-from tileyard.frontend.carried import CARRIED, find_carried, find_summed
 from tileyard.frontend.expressions import buffer_of, lower_expr
 from tileyard.frontend.externs import is_mark, lower_extern
 from tileyard.frontend.hints import (
@@ -18,6 +17,7 @@ from tileyard.frontend.hints import (
     with_pipeline,
 )
 from tileyard.frontend.lockstep import Lockstep, Lowering
+from tileyard.frontend.registers import CARRIED, find_carried, find_summed, unset_variables
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.synchronization import BARRIERS, allocate_barriers, lower_synchronization
@@ -41,7 +41,6 @@ from tileyard.frontend.tir_queries import (
     is_zero,
     without_dead_branches,
 )
-from tileyard.frontend.unset import unset_variables
 from tileyard.ir.dtypes import is_integer
 from tileyard.ir.nodes import (
     Assert,

@@ -4,7 +4,8 @@ possible. Two accesses to an element, one of them a write, whose roles do not kn
 same whenever operations take effect and in whatever order roles go on.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -28,8 +29,8 @@ from tileyard.ir.hazard_kinds import Cause, HazardKind
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
+from tileyard.ir.lane_conflicts import Conflict as LaneConflict
 from tileyard.ir.lane_plans import is_spread
-from tileyard.ir.lane_registers import is_private
 from tileyard.ir.lanes import Lanes
 from tileyard.ir.nodes import (
     Arrive,
@@ -37,15 +38,16 @@ from tileyard.ir.nodes import (
     Expr,
     For,
     Issue,
+    Load,
     Program,
     Stmt,
+    Store,
     Sync,
     Var,
 )
 from tileyard.ir.specs import tensors
-from tileyard.ir.stalls import Stall, find_cause
 from tileyard.ir.tiles import Array, Memory, Watched
-from tileyard.ir.walk import walk
+from tileyard.ir.walk import walk, walk_expr
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,32 @@ def schedules(roles: int) -> tuple[Schedule, ...]:
 
 
 FIRST = Schedule()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stall:
+    """A wait that nothing ends, ``where`` in words.
+
+    ``is_given`` marks a barrier that TileLang adds, ``is_first`` the first wait of its role for this barrier,
+    ``at_start`` a wait for which all enclosing loops are in their first iteration.
+    """
+
+    where: str
+    barrier: Barrier | None
+    is_given: bool
+    is_first: bool
+    at_start: bool
+
+    @property
+    def state(self) -> str:
+        """What the wait lacks."""
+        barrier = self.barrier
+        if barrier is None:
+            return f"waits {self.where}"
+        missing = [f"{barrier.arrived} of {barrier.expected} have arrived"]
+        if barrier.pending:
+            missing.append(f"{barrier.pending} bytes are missing")
+        return f"waits {self.where}: phase {barrier.phase}, {', '.join(missing)}"
 
 
 class LateRun(AsynchronousRun):
@@ -193,7 +221,7 @@ class LateRun(AsynchronousRun):
         report = self._lanes.run(nest)
         self.conflicts += len(report.conflicts)
         for conflict in report.conflicts:
-            if not conflict.is_benign and not is_private(conflict, self._scopes):
+            if not conflict.is_benign and not _is_private(conflict, self._scopes):
                 first, second = (
                     Moment(number=self._numbers[id(side.stmt)], loops=side.loops)
                     for side in (conflict.first, conflict.second)
@@ -400,7 +428,7 @@ class LateRun(AsynchronousRun):
         names = [one.where.partition(" ")[2] for one in waiting.values()]
         known = {one.name: one for one in (*self._barriers.values(), *self._named.values())}
         stalls = [
-            Stall(
+            _Stall(
                 where=one.where,
                 barrier=known.get(name),
                 is_given=isinstance(one.stmt, Sync) and one.stmt.given,
@@ -412,7 +440,7 @@ class LateRun(AsynchronousRun):
         met = (one.barrier for one in stalls if one.barrier is not None)
         short = any(one.pending and one.arrived == one.expected for one in met)
         arrives = (one for one in walk(self._program.body) if isinstance(one, Arrive) and one.count)
-        cause, barrier, amount = find_cause(stalls, {one.barrier.buffer for one in arrives})
+        cause, barrier, amount = _find_cause(stalls, {one.barrier.buffer for one in arrives})
         if any(kind == "extra arrive" for kind, _, _ in self.hazards):  # these have not counted
             cause = ""
         self._keep(
@@ -482,3 +510,42 @@ def _kind_of(
         return "overwritten in flight"
     is_loose = not committed and operation.left_by is not None and operation.left_by.most is None
     return "wait without group" if is_loose else "read before arrival"
+
+
+def _find_cause(stalls: Sequence[_Stall], reached: Container[str]) -> tuple[Cause, str, int]:
+    """Why all of these wait, at which barrier, and a related number.
+
+    ``reached`` are the rows of barriers at which some statement arrives. The cause is empty if several are
+    possible.
+    """
+    if any(one.is_given for one in stalls):
+        return "given barrier", "", 0
+    barriers = [one.barrier for one in stalls if one.barrier is not None]
+    for one in barriers:
+        row, is_row, _ = one.name.partition("[")
+        if is_row and row not in reached:
+            return "nobody arrives", row, 0
+    for one in barriers:
+        if 0 < one.arrived < one.expected:
+            return "too few arrive", one.name, one.expected - one.arrived
+    for stall in stalls:
+        if stall.barrier is not None and stall.is_first and stall.barrier.phase > 1:
+            return "overtaken", stall.barrier.name, stall.barrier.phase
+    are_first = all(stall.is_first and stall.at_start for stall in stalls)
+    if are_first and len({one.name for one in barriers if not one.phase}) == len(stalls) > 1:
+        return "first waits block", "", 0
+    return "", "", 0
+
+
+def _is_private(conflict: LaneConflict, scopes: Mapping[str, str]) -> bool:
+    """Whether iterations of a parallel nest that touch the same registers do not race: each thread has its
+    own. ``scopes`` are those of all buffers.
+
+    Those of a fragment may be shared out: then a store that reads another element of it reads what another
+    thread may write.
+    """
+    scope, stmt = scopes.get(conflict.buffer), conflict.first.stmt
+    if scope != "fragment" or stmt is not conflict.second.stmt or not isinstance(stmt, Store):
+        return scope in ("local", "fragment")
+    loads = (part for part in walk_expr(stmt.value) if isinstance(part, Load))
+    return all(one.indices == stmt.indices for one in loads if one.buffer == stmt.buffer)

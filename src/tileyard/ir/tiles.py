@@ -171,7 +171,9 @@ def atomic(memory: Memory, stmt: Atomic, evaluator: Evaluator) -> np.generic:
 def perform(
     memory: Memory, stmt: AnyTileOperation, boxes: tuple[Box, ...], numbers: tuple[np.generic, ...]
 ) -> None:
-    """Carry out an operation. ``boxes`` are its regions, ``numbers`` the values of its expressions, both in order."""
+    """Carry out an operation. ``boxes`` are its regions, ``numbers`` the values of its expressions, both in
+    order.
+    """
     match stmt:
         case Copy():
             _copy(memory, *boxes)

@@ -11,10 +11,9 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.ir.nodes import Buffer, Copy, Expr, Product, Program, Roles, Stmt
 from tileyard.ir.walk import walk
-from tileyard.passes.cp_async import why_not_cp_async
+from tileyard.passes.copy_units import why_not_cp_async, why_not_tma
 from tileyard.passes.matrix_units import why_not_mma, why_not_wgmma
 from tileyard.passes.storage import Storage
-from tileyard.passes.tma import why_not_tma
 
 Instruction = Literal["tma", "cp_async", "copy", "wgmma", "mma", "fma"]
 """``copy`` goes through registers, ``fma`` multiplies without a matrix unit."""

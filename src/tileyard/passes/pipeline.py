@@ -40,18 +40,9 @@ come last: they are chosen for the final statements.
 """
 
 PASSES: dict[str, type[Pass]] = {
-    one.name: one
-    for one in (
-        FindCopies,
-        AnnotateInstructions,
-        PlanPipeline,
-        VersionBuffers,
-        InjectPipeline,
-        SpecializeWarps,
-        InferSharedLayouts,
-    )
+    one.name: type(one) for passes in reversed(PIPELINES.values()) for one in passes
 }
-"""Passes by name, for the user's own pipelines."""
+"""Passes by name, for the user's own pipelines; in the order of ``sm_90a``, which has all."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "version-buffers": ("plan-pipeline",),

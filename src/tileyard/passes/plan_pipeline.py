@@ -3,7 +3,9 @@ iterations. With TMA, loops that suit it get a producer and a consumer (``specia
 unless ``plan_roles.py`` objects; all others use ``cp.async`` (``inject_pipeline.py``).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
@@ -25,15 +27,14 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.rewrite import Copies, Names, rewrite
-from tileyard.ir.walk import bodies, buffer_effects, walk
+from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk, written_region
 from tileyard.passes.base import Note, Passed
-from tileyard.passes.fates import Fates
 from tileyard.passes.instructions import Architecture, choose_load, find_architecture
 from tileyard.passes.loads import Loads
 from tileyard.passes.loop_plans import LoopPlan, write_plan, write_role_plan
 from tileyard.passes.plan_roles import find_declined, group_tiles
 from tileyard.passes.schedule_rules import ScheduleRules
-from tileyard.passes.schedules import scheduled, tiles_filled, without_lets
+from tileyard.passes.schedules import buffers_in, scheduled, tiles_filled, without_lets
 from tileyard.passes.storage import Storage
 
 BARRIER_BYTES = 8
@@ -217,7 +218,7 @@ class _Planner:
             dropped = False
             for one in list(self.loops.values()):
                 tiles = {name: frozenset(plan.tiles) for name, plan in self.loops.items()}
-                fates = Fates(storage=self._storage, tiles=tiles)
+                fates = _Fates(storage=self._storage, tiles=tiles)
                 bad = [at for tile, at in one.tiles.items() if fates.is_read(one.loop, tile)]
                 dropped = dropped or bool(bad)
                 self._drop_copies(one, bad)
@@ -291,3 +292,51 @@ def _count_bytes(buffer: Buffer) -> int:
     for extent in buffer.shape:
         size *= int(extent.value) if isinstance(extent, Const) else 1
     return size // 8
+
+
+_Fate = Literal["kept", "replaced", "read"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fates:
+    """Fates in a Program whose loops fill ``tiles`` themselves, by the names of the loops' variables."""
+
+    storage: Storage
+    tiles: Mapping[str, frozenset[str]]
+
+    def is_read(self, loop: For, tile: str) -> bool:
+        """Whether a statement outside of ``loop`` may read what it leaves in a tile."""
+        return self._after(self.storage.program.body, loop, tile) == "read"
+
+    def _after(self, body: tuple[Stmt, ...], loop: For, tile: str) -> _Fate:
+        """The fate of what ``loop``, which is somewhere in ``body``, leaves in a tile, up to the end of
+        ``body``.
+        """
+        at = next(n for n, stmt in enumerate(body) if any(s is loop for s in walk((stmt,))))
+        stmt = body[at]
+        fate: _Fate = "kept"
+        if stmt is not loop:
+            inner = next(b for b in bodies(stmt) if any(s is loop for s in walk(b)))
+            fate = self._after(inner, loop, tile)
+            if fate == "kept" and isinstance(stmt, For | While):  # the next iteration begins
+                is_read = tile in own_effects(stmt).read or self._next(inner, tile) == "read"
+                fate = "read" if is_read else "kept"
+        return self._next(body[at + 1 :], tile) if fate == "kept" else fate
+
+    def _next(self, body: tuple[Stmt, ...], tile: str) -> _Fate:
+        """The first effect of statements on the content of a tile."""
+        fates = (self._fate(stmt, tile) for stmt in body)
+        return next((fate for fate in fates if fate != "kept"), "kept")
+
+    def _fate(self, stmt: Stmt, tile: str) -> _Fate:
+        if tile not in buffers_in((stmt,)):
+            return "kept"
+        if isinstance(stmt, For) and tile in self.tiles.get(stmt.var.name, ()):
+            return "kept"  # it fills the tile itself, in each of its iterations
+        if bodies(stmt):
+            is_read = tile in own_effects(stmt).read
+            is_read = is_read or any(self._next(inner, tile) == "read" for inner in bodies(stmt))
+            return "read" if is_read else "kept"
+        region = written_region(stmt)
+        is_new = region is not None and self.storage.is_whole(region) and region.buffer == tile
+        return "replaced" if is_new and tile not in own_effects(stmt).read else "read"

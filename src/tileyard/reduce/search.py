@@ -11,13 +11,13 @@ from tileyard.ir.nodes import Const, Expr, For, Program, TileOperation
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import expressions, walk, walk_expr
 from tileyard.reduce.edits import Search, all_buffers
-from tileyard.reduce.expressions import simplify_expressions
 from tileyard.reduce.sizes import drop_attributes, drop_unused, shrink_sizes
 from tileyard.reduce.statements import (
     drop_buffers,
     drop_pairs,
     drop_statements,
     inline_lets,
+    simplify_expressions,
     unwrap_statements,
 )
 

@@ -1,4 +1,6 @@
-"""Cuts of statements: drop them, unwrap branches, loops, roles and issues, or put a fill in their place."""
+"""Cuts of statements and of their expressions: drop, unwrap or fill a statement; replace a part of an
+expression.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -8,6 +10,7 @@ import msgspec
 from tileyard.ir.fold import folded
 from tileyard.ir.nodes import (
     Atomic,
+    Cast,
     Expr,
     Fill,
     For,
@@ -15,6 +18,7 @@ from tileyard.ir.nodes import (
     InitBarrier,
     Issue,
     Let,
+    Load,
     Op,
     Program,
     Region,
@@ -26,16 +30,26 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.ir.walk import bodies, buffer_effects, number_statements, own_effects, walk
+from tileyard.ir.walk import (
+    bodies,
+    buffer_effects,
+    children,
+    number_statements,
+    own_effects,
+    walk,
+    walk_expr,
+)
 from tileyard.reduce.edits import (
     Search,
     all_buffers,
     barriers_of,
     constant,
     keep_roles,
+    own_expressions,
     replace_everywhere,
     replace_in_body,
     replace_statements,
+    with_own_expressions,
 )
 
 FEW_STATEMENTS = 24
@@ -200,3 +214,65 @@ def _values(stmt: Stmt) -> Iterator[tuple[dict[Expr, Expr], tuple[Stmt, ...]]]:
             yield {var: constant(0, var.dtype)}, (msgspec.structs.replace(stmt, var=None),)
         case _:
             pass
+
+
+# ---- expressions ----------------------------------------------------------------------------
+
+
+def simplify_expressions(program: Program) -> Search:
+    """Simplify the parts of each statement's own expressions, from the whole expression down to its operands."""
+    for number in range(sum(1 for _ in walk(program.body))):
+        place = 0
+        while True:
+            stmt = dict(number_statements(program))[number]
+            part = next(iter(list(_parts(stmt))[place:]), None)
+            if part is None:
+                break
+            for simpler in _simpler_parts(part):
+                changed = _with_part(stmt, place, simpler)
+                candidate = replace_statements(program, {number: (changed,)})
+                if (yield candidate):
+                    program = candidate
+                    break
+            else:
+                place += 1
+
+
+def _parts(stmt: Stmt) -> Iterator[Expr]:
+    """All parts of the expressions of a statement, each before its operands."""
+    for expr in own_expressions(stmt):
+        yield from walk_expr(expr)
+
+
+def _simpler_parts(expr: Expr) -> Iterator[Expr]:
+    """The possible replacements of an expression, of the same dtype."""
+    for value in (0, 1):
+        simple = constant(value, expr.dtype)
+        if expr != simple:
+            yield simple
+    for child in children(expr):
+        if child.dtype == expr.dtype and not isinstance(expr, Load):
+            yield child
+
+
+def _with_part(stmt: Stmt, place: int, new: Expr) -> Stmt:
+    """``stmt`` with the part at this position of ``_parts`` replaced."""
+    at = 0
+
+    def changed(expr: Expr) -> Expr:
+        nonlocal at
+        here, at = at, at + 1
+        if here == place:
+            at += sum(1 for _ in walk_expr(expr)) - 1
+            return new
+        match expr:
+            case Op():
+                return Op(expr.name, tuple(map(changed, expr.args)), expr.dtype)
+            case Load():
+                return Load(expr.buffer, tuple(map(changed, expr.indices)), expr.dtype)
+            case Cast():
+                return Cast(changed(expr.value), expr.dtype)
+            case _:
+                return expr
+
+    return with_own_expressions(stmt, tuple(map(changed, own_expressions(stmt))))

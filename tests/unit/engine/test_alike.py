@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.base.model import GoldenKey, Keys, Outcome, Trial
-from tileyard.engine.alike import Alike
+from tileyard.engine.ledger import Alike
 
 SAME = Keys(binary="b", golden=GoldenKey("g"))
 

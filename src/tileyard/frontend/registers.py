@@ -1,10 +1,76 @@
-"""Finds registers through which iterations of a nest depend on each other; a GPU's threads have their own."""
+"""Finds mistakes with registers, of which each thread has its own: variables that are read before they are
+written, and values that iterations of a parallel nest hand on to each other.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
+from tileyard.frontend.scope import key_of
+from tileyard.frontend.tir_queries import bodies_of, heads_of, is_load, nodes_of
 from tileyard.ir.nodes import Buffer, Const, For, If, Load, Stmt, Store
 from tileyard.ir.specs import variables_in
 from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk, walk_expr
+
+_Begin = Literal["written", "maybe", "read"]
+"""What happens to a variable first: it is written; it may be written, and is not read before that; it may be
+read before that.
+"""
+_Begins = dict[object, _Begin]
+"""For each variable that a part of a kernel uses, by the identity of its memory."""
+
+
+def unset_variables(body: Any) -> set[object]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The variables (``T.alloc_var``) that ``body`` may read before it writes them, by the identity of their
+    memory.
+
+    TileLang declares these with the value 0.
+    """
+    return {data for data, begin in _begins(body).items() if begin == "read"}
+
+
+def _begins(stmt: Any) -> _Begins:  # noqa: ANN401
+    inner = bodies_of(stmt)
+    match type(stmt).__name__:
+        case "BufferStore":
+            reads = _reads(stmt.value, *stmt.indices)
+            is_variable = str(stmt.buffer.scope()) == "local.var"
+            return _in_order((reads, {key_of(stmt.buffer.data): "written"} if is_variable else {}))
+        case "SeqStmt" | "SBlockRealize" | "AttrStmt":
+            return _in_order(map(_begins, inner))
+        case "IfThenElse":
+            sides = [*map(_begins, inner), {}][:2]
+            return _in_order((_reads(*heads_of(stmt)), _either(*sides)))
+        case "For" | "While":  # perhaps without iterations
+            return _in_order((_reads(*heads_of(stmt)), _either(_begins(stmt.body), {})))
+        case _:
+            return _reads(stmt)
+
+
+def _reads(*parts: Any) -> _Begins:  # noqa: ANN401
+    loads = (node.buffer for part in parts for node in nodes_of(part) if is_load(node))
+    return {key_of(one.data): "read" for one in loads if str(one.scope()) == "local.var"}
+
+
+def _in_order(parts: Iterable[_Begins]) -> _Begins:
+    found: _Begins = {}
+    for part in parts:
+        found |= {
+            data: begin for data, begin in part.items() if found.get(data, "maybe") == "maybe"
+        }
+    return found
+
+
+def _either(one: _Begins, other: _Begins) -> _Begins:
+    found: _Begins = {}
+    for data in {**one, **other}:
+        both = one.get(data, "maybe"), other.get(data, "maybe")
+        found[data] = (
+            "read" if "read" in both else "written" if set(both) == {"written"} else "maybe"
+        )
+    return found
+
+
+# ---- what iterations hand on ----------------------------------------------------------------
 
 CARRIED = "is handed from one iteration of a parallel loop to another, and each thread has its own"
 
