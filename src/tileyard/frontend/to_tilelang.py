@@ -12,6 +12,7 @@ from tileyard.base.model import Record, SourceLine, Value
 from tileyard.frontend import tilelang_exprs as spell
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import (
+    AnyTileOperation,
     Arrive,
     Assert,
     Atomic,
@@ -41,6 +42,7 @@ from tileyard.ir.nodes import (
     Store,
     Sync,
     Tensor,
+    TileOperation,
     Unit,
     WaitBarrier,
     WaitGroup,
@@ -48,7 +50,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Names
 from tileyard.ir.specs import tensors
-from tileyard.ir.walk import number_statements
+from tileyard.ir.walk import number_statements, regions
 
 _PAD = "    "
 _ISSUED = "annotations={{{}: 1}}"
@@ -66,6 +68,12 @@ _ORDERS = {
     "rasterization2DRow": "row",
     "rasterization2DColumn": "column",
     "rasterization2DMLX": "mlx",
+}
+_FLAGS = {
+    "transpose_A": "transpose_a",
+    "transpose_E": "transpose_e",
+    "transpose_B": "transpose_b",
+    "clear_accum": "clear",
 }
 _POLICIES = {"square": "Square", "full_row": "FullRow", "full_col": "FullCol"}
 
@@ -294,16 +302,8 @@ class _Writer:
                 self._roles(stmt, depth)
             case Print() | Await():
                 self._refuse(str(stmt.__struct_config__.tag))
-            case Copy():
-                self._copy(depth, stmt, stmt, "copy")
-            case Fill():
-                self._call(depth, stmt, "fill", self._region(stmt.dst), spell.expr(stmt.value))
-            case Gemm() | SparseGemm():
-                self._product(depth, stmt, stmt, is_over=True)
-            case Reduce():
-                given = (f'"{stmt.kind}"', f"dim={stmt.axis}", f"clear={stmt.clear}")
-                boxes = self._region(stmt.src), self._region(stmt.dst)
-                self._call(depth, stmt, "reduce", *boxes, *given)
+            case TileOperation():
+                self._operation(depth, stmt)
             case Issue():
                 self._issue(stmt, depth)
             case _:
@@ -391,20 +391,28 @@ class _Writer:
 
     # ---- tile operations ----------------------------------------------------------------------
 
+    def _operation(self, depth: int, stmt: AnyTileOperation) -> None:
+        match stmt:
+            case Copy():
+                self._copy(depth, stmt, stmt, "copy")
+            case Fill():
+                self._call(depth, stmt, "fill", self._region(stmt.dst), spell.expr(stmt.value))
+            case Gemm() | SparseGemm():
+                self._product(depth, stmt, stmt, is_over=True)
+            case Reduce():
+                given = (f'"{stmt.kind}"', f"dim={stmt.axis}", f"clear={stmt.clear}")
+                boxes = self._region(stmt.src), self._region(stmt.dst)
+                self._call(depth, stmt, "reduce", *boxes, *given)
+            case _:
+                self._refuse(str(stmt.__struct_config__.tag))
+
     def _copy(self, depth: int, stmt: Stmt, copy: Copy, name: str, *args: str) -> None:
         self._call(depth, stmt, name, self._region(copy.src), self._region(copy.dst), *args)
 
     def _product(self, depth: int, stmt: Stmt, product: Product, *, is_over: bool) -> None:
         is_sparse = isinstance(product, SparseGemm)
-        boxes = [product.a, product.e] if isinstance(product, SparseGemm) else [product.a]
-        args = [self._region(box) for box in (*boxes, product.b, product.c)]
-        flags = {
-            "transpose_A": product.transpose_a,
-            "transpose_E": isinstance(product, SparseGemm) and product.transpose_e,
-            "transpose_B": product.transpose_b,
-            "clear_accum": product.clear,
-        }
-        args += [f"{word}=True" for word, is_set in flags.items() if is_set]
+        args = [self._region(box) for box in regions(product)]
+        args += [f"{word}=True" for word, name in _FLAGS.items() if getattr(product, name, False)]
         if product.policy != "square":
             args.append(f"policy={spell.MODULE}.GemmWarpPolicy.{_POLICIES[product.policy]}")
         args += ["wg_wait=-1"] if is_sparse and not is_over else []

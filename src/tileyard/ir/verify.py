@@ -36,14 +36,7 @@ from tileyard.ir.printer import print_statement
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.syntax import is_name
 from tileyard.ir.verify_exprs import require
-from tileyard.ir.walk import (
-    bodies,
-    expressions,
-    read_regions,
-    walk,
-    walk_expr,
-    written_region,
-)
+from tileyard.ir.walk import bodies, expressions, regions, walk, walk_expr
 
 _BREAKABLE = ("serial", "unroll", "pipelined", "while")
 _MAX_GRID = 3
@@ -177,12 +170,10 @@ class _Verifier:
         self._scope.variables = variables
 
     def _statement(self, stmt: Stmt, loops: tuple[LoopKind | str, ...]) -> None:
-        for region in read_regions(stmt):
-            check.region(self._scope, region)
-        written = written_region(stmt)
-        if written is not None:
-            check.region(self._scope, written)
-            self._check_written(written.buffer)
+        if isinstance(stmt, TileOperation):
+            for region in regions(stmt):
+                check.region(self._scope, region)
+            self._check_written(regions(stmt)[-1].buffer)
         for expr in expressions(stmt):
             check.expr(self._scope, expr)
         match stmt:

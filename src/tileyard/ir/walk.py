@@ -185,6 +185,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             yield stmt.cond
         case TileOperation():
             yield from scalars(stmt)
+            for region in dict.fromkeys(regions(stmt)):
+                yield from region.starts
+                yield from region.extents
         case WaitGroup():
             yield stmt.count
         case Arrive():
@@ -202,11 +205,6 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             pass
         case _:
             assert_never(stmt)
-    written = written_region(stmt)
-    regions = dict.fromkeys((*read_regions(stmt), *((written,) if written else ())))
-    for region in regions:
-        yield from region.starts
-        yield from region.extents
 
 
 def own_effects(stmt: Stmt) -> Effects:

@@ -36,11 +36,10 @@ def with_indices(stmt: Stmt, change: Change) -> Stmt:
         case Store() | Atomic():
             return msgspec.structs.replace(new, indices=change(new.buffer, new.indices))
         case TileOperation():
-            added = {
-                axis: len(getattr(new, of).starts) - len(getattr(stmt, of).starts)
-                for axis, of in new.axes.items()
-            }
-            moved = {axis: getattr(new, axis) + count for axis, count in added.items()}
+            moved = {}
+            for axis, of in new.axes.items():
+                added = len(getattr(new, of).starts) - len(getattr(stmt, of).starts)
+                moved[axis] = getattr(new, axis) + added
             return msgspec.structs.replace(new, **moved)
         case _:
             return new

@@ -23,10 +23,11 @@ from tileyard.ir.nodes import (
     Scalar,
     Stmt,
     Tensor,
+    TileOperation,
     WaitBarrier,
 )
 from tileyard.ir.rewrite import with_bodies, with_expressions
-from tileyard.ir.walk import bodies, read_regions, replace_parts, walk, written_region
+from tileyard.ir.walk import bodies, regions, replace_parts, walk
 
 Search = Generator[Program, bool, None]
 """Yields one candidate after another, and receives whether each one fails in the same way."""
@@ -172,8 +173,7 @@ def _change_own(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
 def regions_of(stmt: Stmt) -> tuple[Region, ...]:
     """The regions that ``stmt`` itself reads or writes."""
-    written = written_region(stmt)
-    return (*read_regions(stmt), *((written,) if written is not None else ()))
+    return regions(stmt) if isinstance(stmt, TileOperation) else ()
 
 
 def barriers_of(stmt: Stmt) -> frozenset[str]:
