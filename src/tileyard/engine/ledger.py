@@ -45,8 +45,7 @@ CaseT = TypeVar("CaseT")
 
 @dataclass
 class Alike(Generic[CaseT]):
-    """Groups the cases of a run with the same binary and inputs: the first runs, and its followers end as it
-    does.
+    """Groups cases of the same binary and inputs: the first runs, its followers end as it does.
 
     A case without a binary follows none.
     """

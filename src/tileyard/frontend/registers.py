@@ -12,18 +12,15 @@ from tileyard.ir.specs import variables_in
 from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk, walk_expr
 
 _Begin = Literal["written", "maybe", "read"]
-"""What happens to a variable first: it is written; it may be written, and is not read before that; it may be
-read before that.
-"""
+"""The first use of a variable: it is written; it may be written, and is not read before; it may be read."""
 _Begins = dict[object, _Begin]
 """For each variable that a part of a kernel uses, by the identity of its memory."""
 
 
 def unset_variables(body: Any) -> set[object]:  # noqa: ANN401 (TVM's nodes are untyped)
-    """The variables (``T.alloc_var``) that ``body`` may read before it writes them, by the identity of their
-    memory.
+    """The variables that ``body`` may read before it writes them, by the identity of their memory.
 
-    TileLang declares these with the value 0.
+    TileLang declares those of ``T.alloc_var`` with the value 0.
     """
     return {data for data, begin in _begins(body).items() if begin == "read"}
 

@@ -241,8 +241,7 @@ class Await(Node, tag="await"):
 
 
 class TileOperation(Node):
-    """Base of statements on whole regions. What walks, prints, checks or rewrites them knows only these
-    declarations.
+    """Base of statements on whole regions: all that generic code knows of one.
 
     The last of its regions is written, the others are read; with a field ``clear`` that is not set, the old
     content of the last one takes part. Its expressions are evaluated once. All threads of a role carry it out
@@ -250,9 +249,7 @@ class TileOperation(Node):
     """
 
     uses: ClassVar[Mapping[str, str]] = {}
-    """By the name of a region: what it is used for, in words, if this leaves the layout of its tile to
-    TileLang.
-    """
+    """By the name of a region: its use in words, if this leaves the layout of its tile to TileLang."""
 
     axes: ClassVar[Mapping[str, str]] = {}
     """The fields that number a dimension, each with the name of the region that has the dimension."""
@@ -325,9 +322,7 @@ class SparseGemm(TileOperation, tag="gemm_sp"):
 
 
 Product = Gemm | SparseGemm
-"""Products ``c += op(a) @ op(b)`` of matrices, for matrix units. Of ``sparsity`` elements in a row, ``a``
-holds one.
-"""
+"""Products ``c += op(a) @ op(b)``, for matrix units; of ``sparsity`` elements in a row, ``a`` holds one."""
 
 
 class Reduce(TileOperation, tag="reduce"):
