@@ -67,8 +67,6 @@ def _either(one: _Begins, other: _Begins) -> _Begins:
     return found
 
 
-# ---- what iterations hand on ----------------------------------------------------------------
-
 CARRIED = "is handed from one iteration of a parallel loop to another, and each thread has its own"
 
 

@@ -6,7 +6,6 @@ CUDA driver API, ``cuTensorMapEncodeTiled``.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Buffer, Cast, Const, Copy, Expr, Op, Var
@@ -14,6 +13,9 @@ from tileyard.passes.swizzles import count_together, is_known_swizzle
 
 SIZES = (16, 8, 4)
 """Numbers of bytes that ``cp.async`` moves at once. Source and destination are aligned to this number."""
+
+TMA_BYTES, TMA_BOX, TMA_RANK = 16, 256, 5
+"""TMA's alignment of addresses, strides and box rows; most elements of a box per dimension; most dimensions."""
 
 
 def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
@@ -46,20 +48,6 @@ def _count_contiguous(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, E
     return math.gcd(*(_find_divisor(part, lets) for part in parts))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TmaLimits:
-    """Limits of TMA: alignment in bytes of addresses, strides and box rows; elements of a box per dimension;
-    dimensions.
-    """
-
-    aligned_bytes: int = 16
-    box: int = 256
-    rank: int = 5
-
-
-LIMITS = TmaLimits()
-
-
 def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
     """Why the tensor memory accelerator cannot do ``copy``; empty if it can. ``lets`` are the values of
     variables by name.
@@ -68,14 +56,14 @@ def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) 
         return f"it converts {src.dtype} to {dst.dtype}"
     if src.dtype == "bool":
         return "TMA has no elements of type bool"
-    if len(src.shape) > LIMITS.rank:
-        return f"TMA takes arrays of {LIMITS.rank} dimensions at most, and {src.name} has {len(src.shape)}"
-    bits, aligned = find_dtype(src.dtype).bits, LIMITS.aligned_bytes * 8
+    if len(src.shape) > TMA_RANK:
+        return f"TMA takes arrays of {TMA_RANK} dimensions at most, and {src.name} has {len(src.shape)}"
+    bits, aligned = find_dtype(src.dtype).bits, TMA_BYTES * 8
     if src.strides and src.strides[-1] != Const(1, src.strides[-1].dtype):
         return f"the elements of a row of {src.name} are not one after the other"
     if any(stride * bits % aligned for stride in _strides(src, lets)):
         return f"TMA needs strides of 16 bytes, and those of {src.name} are not known to be"
-    if copy.src.extents[-1] != _last_extent(copy):
+    if copy.src.extents[-1:] != copy.dst.extents[-1:]:
         return f"a row of the tile is not one of {src.name}"
     row = _find_divisor(copy.src.extents[-1], lets)
     if row * bits % aligned:
@@ -86,8 +74,8 @@ def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) 
     if is_one_row and _find_divisor(copy.src.starts[-1], lets) * bits % aligned:
         return f"TMA copies one row from a multiple of 16 bytes, and this one of {src.name} may begin elsewhere"
     for extent in copy.src.extents:
-        if not isinstance(extent, Const) or int(extent.value) > LIMITS.box:
-            return f"a side of the box has more than {LIMITS.box} elements"
+        if not isinstance(extent, Const) or int(extent.value) > TMA_BOX:
+            return f"a side of the box has more than {TMA_BOX} elements"
     return ""
 
 
@@ -100,11 +88,6 @@ def _strides(src: Buffer, lets: Mapping[str, Expr]) -> list[int]:
         product *= _find_divisor(extent, lets)
         found.append(product)
     return found
-
-
-def _last_extent(copy: Copy) -> Expr | None:
-    """The extent of a row of the tile."""
-    return copy.dst.extents[-1] if copy.dst.extents else None
 
 
 def _find_divisor(expr: Expr, lets: Mapping[str, Expr]) -> int:
