@@ -54,7 +54,7 @@ class Alike(Generic[CaseT]):
     _followers: dict[str, list[CaseT]] = field(default_factory=dict)
 
     def follow(self, case: str, keys: Keys, follower: CaseT) -> Trial | bool:
-        """The trial with which the case must end, or whether it now follows another case that is under way."""
+        """The trial with which the case must end, or whether it now follows another one that is under way."""
         if not keys.binary:
             return False
         first = self._firsts.setdefault((keys.binary, keys.golden), case)

@@ -538,7 +538,7 @@ def _find_cause(stalls: Sequence[_Stall], reached: Container[str]) -> tuple[Caus
 
 
 def _is_private(conflict: LaneConflict, scopes: Mapping[str, str]) -> bool:
-    """Whether iterations of a parallel nest touch registers, of which each thread has its own, without a race.
+    """Whether iterations of a parallel nest touch registers, which are each thread's own, without a race.
 
     Those of a fragment may be shared out: then a store that reads another element of it reads what another
     thread may write.

@@ -211,7 +211,7 @@ _ADDED = ("float16", "float32", "float64")
 
 
 def _multiply(memory: Memory, stmt: Product, boxes: tuple[Box, ...]) -> None:
-    """``c += a @ b``: one rounding to ``c``'s dtype per step along the part of k that ``a`` holds, in order."""
+    """``c += a @ b``: one rounding to ``c``'s dtype per step along the part of k in ``a``, in order."""
     *rest, into = boxes
     a, *middle, b = (memory.read(box).reshape(box.extents[-2:]) for box in rest)
     dtype = name_of(memory.array(into.buffer).dtype)

@@ -15,7 +15,7 @@ SIZES = (16, 8, 4)
 """Numbers of bytes that ``cp.async`` moves at once. Source and destination are aligned to this number."""
 
 TMA_BYTES, TMA_BOX, TMA_RANK = 16, 256, 5
-"""TMA's alignment of addresses, strides and box rows; most elements of a box per dimension; most dimensions."""
+"""Bytes to which TMA aligns addresses, strides and rows; largest side of its boxes; largest rank."""
 
 
 def why_not_cp_async(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) -> str:
@@ -72,7 +72,8 @@ def why_not_tma(copy: Copy, src: Buffer, dst: Buffer, lets: Mapping[str, Expr]) 
         return f"TMA knows rows and its own swizzles, and {dst.name} has another layout"
     is_one_row = all(extent == Const(1, extent.dtype) for extent in copy.src.extents[:-1])
     if is_one_row and _find_divisor(copy.src.starts[-1], lets) * bits % aligned:
-        return f"TMA copies one row from a multiple of 16 bytes, and this one of {src.name} may begin elsewhere"
+        where = f"and this one of {src.name} may begin elsewhere"
+        return f"TMA copies one row from a multiple of 16 bytes, {where}"
     for extent in copy.src.extents:
         if not isinstance(extent, Const) or int(extent.value) > TMA_BOX:
             return f"a side of the box has more than {TMA_BOX} elements"
@@ -91,7 +92,7 @@ def _strides(src: Buffer, lets: Mapping[str, Expr]) -> list[int]:
 
 
 def _find_divisor(expr: Expr, lets: Mapping[str, Expr]) -> int:
-    """A number that certainly divides ``expr``, which proves that addresses are aligned; 0 if ``expr`` is 0."""
+    """A number that certainly divides ``expr``, to prove that addresses are aligned; 0 if ``expr`` is 0."""
     match expr:
         case Const(value=value):
             return abs(int(value))

@@ -220,7 +220,7 @@ def _values(stmt: Stmt) -> Iterator[tuple[dict[Expr, Expr], tuple[Stmt, ...]]]:
 
 
 def simplify_expressions(program: Program) -> Search:
-    """Simplify the parts of each statement's own expressions, from the whole expression down to its operands."""
+    """Simplify the parts of each statement's own expressions, from the whole down to its operands."""
     for number in range(sum(1 for _ in walk(program.body))):
         place = 0
         while True:
