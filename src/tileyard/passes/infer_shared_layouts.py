@@ -158,7 +158,7 @@ class _Inference:
                 )
 
     def _spans_of_wgmma(self, region: Region, is_rows: bool, stmt: Product) -> set[int]:
-        """The largest spans that divide the part of a row that one instruction reads, 0 for none; several if that part is unknown."""
+        """The largest spans that divide what an instruction reads of a row, 0: none; several if unknown."""
         (extent,) = region.extents[-1:]
         if not isinstance(extent, Const):
             return set()
