@@ -28,9 +28,7 @@ from msgspec.structs import replace
 from tileyard.api.running import carry_on, settings_for
 from tileyard.artifacts.keys import canonical_json
 from tileyard.base.model import Value, median_ns
-from tileyard.verbs.tune.options.start import StartTune
-from tileyard.verbs.tune.result.records import TuneRequest
-from tileyard.verbs.tune.view.progress import StudyLayout
+from tileyard.verbs.tune.options.tune import TuneRequest, start_tune
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")
 OVERRIDES: dict[str, tuple[Value, ...]] = {"block_K": (64, 128)}
@@ -43,7 +41,7 @@ def rate_all(
 ) -> dict[str, float]:
     """Each config's time over the best one's: in a meeting of all, or if clearly slower in the screening."""
     request = TuneRequest(finalists=1000, meetings=1)
-    start = StartTune(request=request, target="cpu", file=FILE, reuse=False)
+    start = replace(start_tune(FILE, "", {"resume": False}), request=request)
     if bundle:
         start = replace(start, file="", bundle=bundle)
     else:

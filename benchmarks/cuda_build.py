@@ -38,8 +38,7 @@ from tileyard.service import runs as service_runs
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
-from tileyard.verbs.compile.options.start import StartCompile
-from tileyard.verbs.tune.result.records import TuneRequest
+from tileyard.verbs.compile.options.compile import CompileOptions, start_compile
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 
 CORES = len(os.sched_getaffinity(0))
@@ -259,13 +258,12 @@ async def run_engine(arch: str, size: int) -> None:
 
     marks: list[float] = []
     settings = read_settings(os.environ, Path.cwd())
-    start = StartCompile(
-        request=TuneRequest(kernel="gemm", trials=1000),
-        target=f"cuda:{arch}",
-        file=str(KERNEL),
-        all_configs=True,
-        group_size=size or None,
-    )
+    options: CompileOptions = {
+        "target": f"cuda:{arch}",
+        "all_configs": True,
+        "group_size": size or "auto",
+    }
+    start = start_compile(str(KERNEL), "gemm", options)
     service_runs.Driver = ReadyDriver  # type: ignore[misc]
     bench = Bench(settings, Told())  # type: ignore[arg-type]
     result = await carry_out(start, bench, asyncio.Event())

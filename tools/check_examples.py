@@ -24,9 +24,9 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Value
 from tileyard.verbs.check.command.checking import FIRST_GUESS
-from tileyard.verbs.check.options import parse_pipeline
+from tileyard.verbs.check.options import read_pipeline
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.space import open_space
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import CheckSync, Failed
 from tileyard.workers.question import AnswerT, Question
@@ -77,7 +77,7 @@ def main() -> int:
     CONTEXT.set_forkserver_preload(AHEAD)
     job = Job(
         folder=given.folder.absolute(),
-        architecture=parse_pipeline(given.pipeline),
+        architecture=read_pipeline(given.pipeline, "--pipeline"),
         arguments=arguments,
         budget_s=given.budget,
         limit_s=given.limit,

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from tileyard.base.model import Outcome
 from tileyard.cli.main import app
-from tileyard.pytest_plugin import entry
+from tileyard.pytest_plugin.flags import OPTIONS
 from tileyard.targets.cuda import driver, packages
 from tileyard.verbs.exec import help as exec_help
 from tileyard.verbs.lease import help as lease_help
@@ -164,7 +164,7 @@ def test_a_command_that_is_none_is_found(text: str, expected: str) -> None:
 
 def test_options_that_pages_name_exist() -> None:
     """An option that is named alone is ours, the plugin's, a benchmark's, or a known program's."""
-    plugin = {"--tileyard", *(f"--tileyard-{name}" for name, _ in entry.OPTIONS)}
+    plugin = {"--tileyard", *(f"--tileyard-{name}" for name in OPTIONS)}
     known = plugin.union(*COMMANDS.values(), *OTHERS.values())
     scripts = "".join(path.read_text("utf-8") for path in ROOT.glob("benchmarks/*.py"))
     expected: list[str] = []

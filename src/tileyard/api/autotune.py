@@ -24,7 +24,7 @@ from tileyard.api.kernels import find_built, load_trial, make_builder, make_call
 from tileyard.api.running import console_for, settings_for, show
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Kernel, TimingPolicy, Trial
+from tileyard.base.model import QUEUE_LIMIT_S, Kernel, TimingPolicy, Trial
 from tileyard.base.settings import Settings
 from tileyard.devices.holding import HeldLease
 from tileyard.devices.registry import AUTO, parse_device, resolve_devices
@@ -44,8 +44,6 @@ from tileyard.workers.protocol import AuthorReply, AuthorRequest
 __all__ = ["AutoTuner", "autotune", "set_autotune_inputs"]
 
 CPU = "cpu"
-QUEUE_LIMIT_S = 1800.0
-"""Seconds that a tuner waits for a device."""
 TIMERS = ("event", "cudagraph", "wall")
 """TileLang's timing backends here: launch by launch, captured, and with a clock, a CPU's only one."""
 
@@ -139,9 +137,7 @@ class DeviceGround:
 
     def study(self, order: StudyOrder, answer: Callable[[AuthorRequest], AuthorReply]) -> Studied:
         """See ``Ground``."""
-        return run_study(
-            self._settings, order, answer, Manner(target=self._target, queue_limit_s=QUEUE_LIMIT_S)
-        )
+        return run_study(self._settings, order, answer, Manner(target=self._target))
 
     def rework(self, kernel: Kernel) -> Kernel:
         """See ``Ground``."""

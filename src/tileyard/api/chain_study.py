@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from tileyard.api.running import carry_on, console_for, show
-from tileyard.base.model import CheckPolicy, Limits, TimingPolicy, median_ns
+from tileyard.base.model import QUEUE_LIMIT_S, CheckPolicy, Limits, TimingPolicy, median_ns
 from tileyard.base.settings import Settings
 from tileyard.show.console import Console
 from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
-from tileyard.verbs.tune.options.start import StartTune
-from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
-from tileyard.verbs.tune.view.progress import StudyLayout
+from tileyard.verbs.tune.options.tune import StartTune, TuneRequest
+from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.words import say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
@@ -26,7 +25,7 @@ class Manner:
 
     target: str = "cpu"
     timing: TimingPolicy = TimingPolicy()  # noqa: RUF009 (a frozen record)
-    queue_limit_s: float = 1800.0
+    queue_limit_s: float = QUEUE_LIMIT_S
     finalists: int = TuneRequest().finalists
     rounds: int = 60
     check_sync: bool | None = None
@@ -70,6 +69,7 @@ def run_study(
         devices=order.devices,
         file="",
         reuse=wishes.reuse,
+        fresh=False,
         overlap=order.overlap,
         compile_workers=wishes.compile_workers,
         group_size=order.group_size or None,

@@ -22,8 +22,8 @@ from tileyard.show.carrying import Carry, ignore, run_shown
 from tileyard.show.console import Console
 from tileyard.show.kernel_options import parse_kernel
 from tileyard.show.progress import Layout
-from tileyard.verbs.compile.options.start import StartCompile
-from tileyard.verbs.tune.options.start import StartTune
+from tileyard.verbs.compile.options.compile import StartCompile
+from tileyard.verbs.tune.options.tune import StartTune
 from tileyard.verbs.tune.plan.space import choose_kernel
 from tileyard.workers.author import Author
 

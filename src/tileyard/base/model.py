@@ -218,6 +218,10 @@ class TimingPolicy(Record):
     graph: bool = False
 
 
+QUEUE_LIMIT_S = 1800.0
+"""Seconds that a run waits for a device unless it says otherwise."""
+
+
 class Limits(Record):
     """The most seconds per step of a case, and the most memory of its runner."""
 

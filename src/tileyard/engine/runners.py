@@ -13,7 +13,7 @@ import msgspec
 
 from tileyard.base.clock import Clock
 from tileyard.base.errors import WorkerLostError
-from tileyard.base.model import Batch, BuildKey, Device, Outcome
+from tileyard.base.model import QUEUE_LIMIT_S, Batch, BuildKey, Device, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.engine.handed_over import HandedOver
@@ -48,7 +48,7 @@ class RunnerSite:
 
     settings: Settings
     grounds: Mapping[str, tuple[Device, ...]]
-    queue_limit_s: float = 1800.0
+    queue_limit_s: float = QUEUE_LIMIT_S
     clock: Clock = field(default_factory=Clock)
     handed_over: HandedOver = field(default_factory=HandedOver)
     title: str = ""

@@ -10,7 +10,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError
 from tileyard.base.events import Event, Note, describe_note
-from tileyard.base.model import Case, Device, Elaborated, SourceLine, Trial
+from tileyard.base.model import QUEUE_LIMIT_S, Case, Device, Elaborated, SourceLine, Trial
 from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
@@ -45,7 +45,7 @@ class Workplace:
     rebuild: bool = False
     fresh: bool = False
     overlap: bool = True
-    queue_limit_s: float = 1800.0
+    queue_limit_s: float = QUEUE_LIMIT_S
     compile_workers: int | None = None
     group_size: int | None = None
     proven_by: str = ""

@@ -1,11 +1,15 @@
-"""The part that every pytest run loads: options, markers, fixtures. The rest is loaded with
-``--tileyard``; no module of the room imports this one.
+"""The part that every pytest run loads: options, markers and fixtures. The rest is loaded with ``--tileyard``.
+
+Nothing else of Tileyard is imported here before that: a run without the option pays only for this file and
+its table of options. It is the top of the room; nothing in the room imports it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tileyard.pytest_plugin.flags import OPTIONS
 
 if TYPE_CHECKING:
     from tileyard.pytest_plugin.active import Active
@@ -23,20 +27,6 @@ MARKERS = (
     "made is kept if inputs, programs or variables are declared",
     "tile_limit(limit): how long this test may take, such as '90s' or '5m'",
 )
-OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("target", {"metavar": "NAME", "help": "what kernels are compiled for (default: cpu)"}),
-    ("device", {"metavar": "NAME", "action": "append",
-                "help": "what tests may lease; repeatable (default: the target's class)"}),
-    ("limit", {"metavar": "TIME", "help": "how long a test may take before it is killed (default: 5m)"}),
-    ("build-limit", {"metavar": "TIME", "help": "how long a compile step may take (default: 5m)"}),
-    ("queue-limit", {"metavar": "TIME", "help": "how long a test may wait for a device (default: 30m)"}),
-    ("workers", {"metavar": "N", "help": "tests at the same time, without pytest-xdist (default: 1)"}),
-    ("dynamic", {"metavar": "error|lease|prepare",
-                 "help": "what becomes of a test that compiles while it runs: error: it fails; lease: it "
-                 "holds a device from its first launch on; prepare: run each test once beforehand, up to its "
-                 "first device block, to compile what it needs (default: error)"}),
-    ("report", {"metavar": "FILE", "help": "write builds, holds of devices and results as JSON"}),
-)  # fmt: skip
 
 
 class Hooks:
@@ -89,8 +79,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="run compile steps first and with no device, and every test in a process of its own",
     )
-    for name, settings in OPTIONS:
-        group.addoption(f"--tileyard-{name}", default=None, **settings)
+    for name, (default, settings) in OPTIONS.items():
+        told = f"{settings['help']} (default: {default})" if default else settings["help"]
+        group.addoption(f"--tileyard-{name}", default=None, **{**settings, "help": told})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -103,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.stash[ACTIVE] = activate(config)
         return
-    for name, _ in OPTIONS:
+    for name in OPTIONS:
         if config.getoption(f"tileyard_{name.replace('-', '_')}") is not None:
             raise pytest.UsageError(f"--tileyard-{name} needs --tileyard")
 

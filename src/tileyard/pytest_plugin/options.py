@@ -7,12 +7,10 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
+from tileyard.pytest_plugin.flags import OPTIONS
 from tileyard.service.choosing import settle_target
 from tileyard.show.durations import parse_duration_s
-from tileyard.targets.registry import DEFAULT_TARGET
 
-DEFAULT_LIMIT = DEFAULT_BUILD_LIMIT = "5m"
-DEFAULT_QUEUE_LIMIT = "30m"
 MAX_WORKERS = 1024
 REFUSED = (
     ("usepdb", "--pdb"),
@@ -44,20 +42,16 @@ def read_options(config: pytest.Config, settings: Settings) -> PluginOptions:
                 f"{option} cannot be combined with --tileyard",
                 "run that one test without --tileyard",
             )
-    devices = tuple(_get(config, "device") or ())
+    devices = tuple(_given(config, "device") or ())
     return PluginOptions(
-        target=settle_target(_get(config, "target") or DEFAULT_TARGET, devices, settings),
+        target=settle_target(_get(config, "target"), devices, settings),
         devices=devices,
-        limit_s=_read_limit("--tileyard-limit", _get(config, "limit") or DEFAULT_LIMIT),
-        build_limit_s=_read_limit(
-            "--tileyard-build-limit", _get(config, "build_limit") or DEFAULT_BUILD_LIMIT
-        ),
-        queue_limit_s=_read_limit(
-            "--tileyard-queue-limit", _get(config, "queue_limit") or DEFAULT_QUEUE_LIMIT
-        ),
+        limit_s=_get_limit(config, "limit"),
+        build_limit_s=_get_limit(config, "build-limit"),
+        queue_limit_s=_get_limit(config, "queue-limit"),
         workers=_read_workers(config),
         dynamic=_read_dynamic(_get(config, "dynamic")),
-        report=_get(config, "report") or "",
+        report=_get(config, "report"),
     )
 
 
@@ -76,8 +70,16 @@ def is_distributed(config: pytest.Config) -> bool:
     return bool(config.getoption("tx", None)) or config.getoption("dist", "no") != "no"
 
 
-def _get(config: pytest.Config, name: str) -> Any:  # noqa: ANN401 - pytest does not know the types
-    return config.getoption(f"tileyard_{name}")
+def _given(config: pytest.Config, name: str) -> Any:  # noqa: ANN401 - pytest does not know the types
+    return config.getoption(f"tileyard_{name.replace('-', '_')}")
+
+
+def _get(config: pytest.Config, name: str) -> str:
+    return _given(config, name) or OPTIONS[name][0]
+
+
+def _get_limit(config: pytest.Config, name: str) -> float:
+    return _read_limit(f"--tileyard-{name}", _get(config, name))
 
 
 def _read_limit(option: str, text: str) -> float:
@@ -92,9 +94,7 @@ def _read_limit(option: str, text: str) -> float:
 
 def _read_workers(config: pytest.Config) -> int:
     text = _get(config, "workers")
-    if text is None:
-        return 1
-    if is_distributed(config):
+    if is_distributed(config) and _given(config, "workers") is not None:
         raise UsageError(
             "--tileyard-workers cannot be combined with pytest-xdist's -n", "give one of them"
         )
@@ -103,8 +103,8 @@ def _read_workers(config: pytest.Config) -> int:
     return int(text)
 
 
-def _read_dynamic(text: str | None) -> Dynamic:
-    match text or "error":
+def _read_dynamic(text: str) -> Dynamic:
+    match text:
         case "error":
             return "error"
         case "lease":

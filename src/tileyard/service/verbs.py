@@ -20,17 +20,22 @@ ResultT = TypeVar("ResultT")
 
 
 class Verb(Record, Generic[ResultT], kw_only=True):
-    """Base of all verbs, named with their result, as in ``class Count(Verb[Counted])``. ``opener`` opens it,
-    as ``module:function``; ``kept`` is printed for a run cut short. ``golden_threads`` and ``python_limit_s``
-    replace the settings', unless 0. ``devices`` are names, empty for all of the target's class.
+    """Base of all verbs. A subclass names its result, a Record, as in ``class Count(Verb[Counted])``.
+
+    ``opener`` is the function that opens it, as ``module:function``; ``result`` is the result as
+    ``module:class``, where a verb that is light to import names it in quotes; and ``kept`` is printed for a
+    run that did not end. ``golden_threads`` replaces that of the settings, and ``python_limit_s`` likewise,
+    unless it is 0. ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of
+    the target's class.
     """
 
     opener: ClassVar[str] = ""
+    result: ClassVar[str] = ""
     kept: ClassVar[str] = "what was measured is recorded; run the same command again to continue"
     is_timing: ClassVar[bool] = False
     """Whether its result is about times."""
 
-    golden_threads: int = 0
+    golden_threads: int | None = None
     python_limit_s: float = 0.0
     target: str = ""
     devices: tuple[str, ...] = ()
@@ -52,6 +57,8 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     @classmethod
     def result_type(cls) -> type[ResultT]:
         """The type of the result."""
+        if cls.result:
+            return resolve_name(cls.result)  # type: ignore[no-any-return]  # as below
         (kind,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
         return kind  # type: ignore[no-any-return]  # its type is known when it runs
 
@@ -63,7 +70,7 @@ class KernelVerb(Verb[ResultT], kw_only=True):
 
     file: str
     target: str
-    reuse: bool = True
+    reuse: bool
     compile_workers: int | None = None
     group_size: int | None = None
 

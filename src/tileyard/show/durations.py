@@ -17,3 +17,9 @@ def parse_duration_s(text: str, longest_s: float = LONGEST_S) -> float:
     if seconds > longest_s:
         raise UsageError(f"{text[:40]!r} is too long: a duration has at most {longest_s:.0f} s")
     return seconds
+
+
+def spell_duration(seconds: float) -> str:
+    """Seconds as people write them: ``120s``, from five whole minutes on ``30m``."""
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:g}m" if minutes >= 5 and not rest else f"{seconds:g}s"

@@ -1,12 +1,23 @@
 """Options that several verbs about a kernel share, and the requests that follow."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from tileyard.base.errors import UsageError
+from tileyard.base.model import QUEUE_LIMIT_S, Limits, Value
 from tileyard.base.settings import GOLDEN_THREADS
-from tileyard.show.options import FileOption, Option, Switch, Text, TimeOption
+from tileyard.show.options import (
+    FileOption,
+    NamesOption,
+    Option,
+    SizeOption,
+    Switch,
+    Text,
+    TimeOption,
+    usually,
+)
 from tileyard.show.values import (
     Choices,
     FilePath,
@@ -15,23 +26,61 @@ from tileyard.show.values import (
     Share,
     Size,
     Time,
-    parse_bytes,
+    parse_count,
     parse_pairs,
+    parse_share,
     parse_value,
     read_choices,
+    read_text,
     read_time_s,
     read_values,
     refuse_unused,
+    spell_bytes,
+    spell_duration,
 )
 from tileyard.targets.registry import find_needs, list_texts
 
 if TYPE_CHECKING:
-    from tileyard.base.model import Limits, Value
-
     EmittedText: TypeAlias = str
 else:
     EmittedText = Literal[tuple(list_texts())]
 """The words of ``--emit``, from all targets."""
+
+
+def _read_python_limit(given: Time | None, option: str) -> float:
+    """Seconds, 0 for the usual limits. Raises UsageError, also for a time of length 0."""
+    seconds = read_time_s(given, option) or 0.0
+    if given is not None and not seconds:
+        raise UsageError(f"{option} is 0, which is enough for no kernel file")
+    return seconds
+
+
+def read_arguments(given: Pairs, option: str) -> dict[str, Value]:
+    """The values of a kernel's arguments. Raises UsageError, also for a list of numbers."""
+    values = read_values(given, option)
+    if isinstance(given, Mapping):
+        return values
+    for key, text in values.items():
+        parts = text.split(",") if isinstance(text, str) else []
+        if len(parts) > 1 and not any(isinstance(parse_value(part), str) for part in parts):
+            raise UsageError(
+                f"{option} {key} has {len(parts)} values, and a kernel takes one",
+                f"--config {key}={text} tries each",
+            )
+    return values
+
+
+def read_sizes(given: Choices, option: str) -> dict[str, tuple[Value, ...]]:
+    """The same, if several values mean several shapes: a list, or numbers in a text. Raises UsageError."""
+    if isinstance(given, Mapping):
+        return read_choices(given, option)
+    sizes = {}
+    for key, text in parse_pairs(given or (), option).items():
+        parts = [parse_value(part) for part in text.split(",")]
+        is_list = not any(isinstance(part, str) for part in parts)
+        sizes[key] = tuple(parts) if is_list else (parse_value(text),)
+    return sizes
+
 
 TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
 MEMORY = "Maximum address space of a running config, such as 8GiB."
@@ -42,31 +91,33 @@ SIDES = (
 )
 """The values that a side of a comparison may have."""
 
-ARGUMENT = Option(
-    "An argument of the kernel; tune takes several values, as in KEY=A,B,C.", metavar="KEY=VALUE"
+ArgumentOption = partial(
+    Option,
+    "An argument of the kernel; tune takes several values, as in KEY=A,B,C.",
+    metavar="KEY=VALUE",
 )
 SHAPE = "A named set of arguments of the kernel; tune takes several."
-ArgumentValues = Annotated[Pairs, ARGUMENT]
-ArgumentChoices = Annotated[Choices, ARGUMENT]
+ArgumentValues = Annotated[Pairs, ArgumentOption(read=read_arguments)]
+ArgumentChoices = Annotated[Choices, ArgumentOption(read=read_sizes)]
 ShapeName = Annotated[str, Text(SHAPE, metavar="NAME")]
-ShapeNames = Annotated[Names, Option(SHAPE, metavar="NAME")]
+ShapeNames = Annotated[Names, NamesOption(SHAPE, metavar="NAME")]
 ConfigValues = Annotated[
     Choices,
     Option(
         "A value of a parameter, or of the pipeline of passes; tune and compile take several, "
         "as in KEY=A,B,C.",
         metavar="KEY=VALUE",
+        read=read_choices,
     ),
 ]
 TargetName = Annotated[str, Option(TARGET, default="cpu", metavar="TARGET")]
 AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
-Budget = Annotated[
-    Time | None,
-    TimeOption(
-        "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable "
-        "cases that fit."
-    ),
-]
+BudgetOption = partial(
+    TimeOption,
+    "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable cases "
+    "that fit.",
+)
+Budget = Annotated[Time | None, BudgetOption()]
 BundleFile = Annotated[
     FilePath, FileOption("Run a bundle that was built elsewhere, in place of sources.")
 ]
@@ -86,7 +137,8 @@ CommitName = Annotated[
         metavar="SHA",
     ),
 ]
-TimeLimit = Annotated[Time, TimeOption("Stop after this time.", default="10m")]
+TimeLimitOption = partial(TimeOption, "Stop after this time.", default="10m")
+TimeLimit = Annotated[Time, TimeLimitOption()]
 FigureLimits = Annotated[
     str,
     Text(
@@ -98,12 +150,13 @@ FigureLimits = Annotated[
 ]
 Picture = Annotated[FilePath, FileOption("Also draw a PNG; needs matplotlib.")]
 Reference = Annotated[
-    str | Callable[..., object], Text("A function of the file to check results against.")
+    str | Callable[..., object],
+    Text("A function of the file to check results against.", read=read_text),
 ]
 Checked = Annotated[bool, Option("Compare results with the reference.", default=True)]
 DeviceNames = Annotated[
     Names,
-    Option(DEVICES, metavar="ID"),
+    NamesOption(DEVICES, metavar="ID"),
 ]
 RequireCheck = Annotated[
     bool, Switch("Fail where there is no reference to compare with (exit status 1).")
@@ -117,26 +170,28 @@ CheckSync = Annotated[
 ]
 RunLimit = Annotated[
     Time,
-    Option(
+    TimeOption(
         "End a config that runs longer.",
-        metavar="TIME",
-        default="60s",
+        default=spell_duration(Limits().run_s),
         flags=("--run-limit", "--timeout"),
     ),
 ]
 BuildLimit = Annotated[
-    Time, Option("End a build that takes longer.", metavar="TIME", default="120s")
+    Time,
+    TimeOption("End a build that takes longer.", default=spell_duration(Limits().build_s)),
 ]
 PythonLimit = Annotated[
     Time | None,
     TimeOption(
-        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes "
-        "longer; by default after 2m, 60s, 60s, and 5m for the last two."
+        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes longer; "
+        "by default after 2m, 60s, 60s, and 5m for the last two.",
+        read=_read_python_limit,
     ),
 ]
-MemoryLimit = Annotated[Size, Option(MEMORY, metavar="SIZE", default="8GiB")]
+MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().memory_bytes))]
 QueueLimit = Annotated[
-    Time, Option("Wait no longer than this for a device.", metavar="TIME", default="30m")
+    Time,
+    TimeOption("Wait no longer than this for a device.", default=spell_duration(QUEUE_LIMIT_S)),
 ]
 CpuLevel = Annotated[
     str,
@@ -163,6 +218,7 @@ GroupSize = Annotated[
         "Maximum number of configs in one compilation.",
         metavar="N|auto",
         default="auto",
+        read=parse_count,
         flags=("--group-size", "--group-compile-size"),
     ),
 ]
@@ -186,11 +242,18 @@ USUAL_MARGIN = "2%"
 USUAL_EACH = "30s"
 SmallestChange = Annotated[
     Share | None,
-    Option(f"The smallest change that matters; by default {USUAL_MARGIN}.", metavar="PERCENT"),
+    Option(
+        f"The smallest change that matters; by default {USUAL_MARGIN}.",
+        metavar="PERCENT",
+        read=usually(USUAL_MARGIN, parse_share),
+    ),
 ]
 TimeEach = Annotated[
     Time | None,
-    TimeOption(f"Maximum time for a kernel or program of both versions; by default {USUAL_EACH}."),
+    TimeOption(
+        f"Maximum time for a kernel or program of both versions; by default {USUAL_EACH}.",
+        read=usually(USUAL_EACH, read_time_s),
+    ),
 ]
 Emit = Annotated[
     EmittedText | None,
@@ -220,59 +283,18 @@ def parse_kernel(named: str) -> tuple[Path, str]:
     return Path(file).absolute(), name
 
 
-def read_arguments(given: Pairs) -> "dict[str, Value]":
-    """The values of ``--arg``. Raises UsageError, also for a list of numbers."""
-    values = read_values(given, "--arg")
-    if isinstance(given, Mapping):
-        return values
-    for key, text in values.items():
-        parts = text.split(",") if isinstance(text, str) else []
-        if len(parts) > 1 and not any(isinstance(parse_value(part), str) for part in parts):
-            raise UsageError(
-                f"--arg {key} has {len(parts)} values, and a kernel takes one",
-                f"--config {key}={text} tries each",
-            )
-    return values
-
-
-def read_sizes(given: Choices) -> "dict[str, tuple[Value, ...]]":
-    """The values of ``--arg``, lists and numbers in text, if they mean several shapes. Raises UsageError."""
-    if isinstance(given, Mapping):
-        return read_choices(given, "--arg")
-    sizes = {}
-    for key, text in parse_pairs(given or (), "--arg").items():
-        parts = [parse_value(part) for part in text.split(",")]
-        is_list = not any(isinstance(part, str) for part in parts)
-        sizes[key] = tuple(parts) if is_list else (parse_value(text),)
-    return sizes
-
-
-def read_config(given: Choices, verb: str) -> "dict[str, tuple[Value, ...]]":
-    """The values of ``--config`` if one config is expected. Raises UsageError for several."""
-    chosen = read_choices(given)
-    for key, values in chosen.items():
+def require_one(config: Mapping[str, Sequence[Value]], verb: str) -> None:
+    """Raise UsageError for several configs."""
+    for key, values in config.items():
         if len(values) != 1:
             raise UsageError(f"--config {key} has several values: {verb} takes one config")
-    return chosen
 
 
-def read_limits(run: Time, build: Time, memory: Size) -> "Limits":
-    """The limits of a config. Raises UsageError."""
-    from tileyard.base.model import Limits
-
-    return Limits(
-        run_s=read_time_s("--run-limit", run),
-        build_s=read_time_s("--build-limit", build),
-        memory_bytes=parse_bytes(memory, "--memory-limit"),
-    )
-
-
-def read_python_limit(given: Time | None) -> float:
-    """The seconds of ``--python-limit``, 0 for the usual limits. Raises UsageError, also for 0 given."""
-    seconds = 0.0 if given is None else read_time_s("--python-limit", given)
-    if given is not None and not seconds:
-        raise UsageError("--python-limit is 0, which is enough for no kernel file")
-    return seconds
+def read_limits(values: Mapping[str, Any]) -> Limits:
+    """The limits of a config, from what is read of the options for them; the usual ones otherwise."""
+    named = {"run_s": "run_limit", "build_s": "build_limit", "memory_bytes": "memory_limit"}
+    given = {field: values.get(option) for field, option in named.items()}
+    return Limits(**{field: value for field, value in given.items() if value is not None})
 
 
 def check_reference(reference: object, *, check: bool, require_check: bool) -> None:

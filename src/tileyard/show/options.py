@@ -1,11 +1,13 @@
-"""The options of a verb as one record, for the command line and Python: names, defaults and help. A record is
-a TypedDict, not total, of fields ``Annotated`` with an ``Option``: ``_`` for ``-``, ``_`` after a keyword.
+"""The options of a verb as one record, from which the command line, Python and the engine take them.
+
+A record is a TypedDict that is not total; each of its fields is ``Annotated`` with an ``Option``. A field has
+the name of the option, with ``_`` for each ``-``, and with a trailing ``_`` if it is a Python keyword.
 """
 
 import contextlib
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, partial, wraps
 from inspect import Parameter, signature
@@ -23,18 +25,31 @@ from typing import (
     get_type_hints,
 )
 
+import msgspec
+
 from tileyard.base.errors import UsageError
 from tileyard.base.wording import show_value
+from tileyard.show.values import parse_factor, read_bytes, read_names, read_path, read_time_s
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+UNITS = ("", "_s", "_bytes")
+"""Ends of names of the engine's fields, which the names of options do not have."""
+
+
+def _unchanged(given: Any, _flag: str) -> Any:  # noqa: ANN401 - any type
+    return given
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option: its effect in a sentence, its default, and its form on the command line. ``flags``
-    are set if they do not follow from the name, ``least`` is the smallest number, ``variable`` the
-    environment's; ``for_python`` alone are functions.
+    """An option: its effect, in one sentence; its default; its form; and what is read from it.
+
+    ``flags`` are those of the command line if they do not follow from the field's name, ``least`` is the
+    smallest valid number, ``variable`` is the environment variable that sets it. An option that takes
+    functions is ``for_python`` alone. ``read`` makes the engine's value of a given one and of the default,
+    from this value and the flag that its errors name.
     """
 
     help: str
@@ -45,12 +60,21 @@ class Option:
     least: int | None = None
     variable: str = ""
     for_python: bool = False
+    read: Callable[[Any, str], Any] = _unchanged
+
+
+def usually(usual: object, read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """``read``, with a usual value for an option whose default is None, to tell whether it is given."""
+    return lambda given, flag: read(usual if given is None else given, flag)
 
 
 Switch = partial(Option, default=False)
 Text = partial(Option, default="")
-TimeOption = partial(Option, metavar="TIME")
-FileOption = partial(Option, metavar="FILE")
+TimeOption = partial(Option, metavar="TIME", read=read_time_s)
+SizeOption = partial(Option, metavar="SIZE", read=read_bytes)
+NumberOption = partial(Option, metavar="NUMBER", read=parse_factor)
+FileOption = partial(Option, metavar="FILE", read=read_path)
+NamesOption = partial(Option, read=read_names)
 
 Home = Annotated[
     str | PathLike[str] | None,
@@ -85,6 +109,11 @@ class Field:
         name = self.name.rstrip("_").replace("_", "-")
         is_switch = bool in flatten(self.type) and self.option.default is not False
         return (f"--{name}/--no-{name}" if is_switch else f"--{name}",)
+
+    @property
+    def flag(self) -> str:
+        """Its name in messages: the first flag, the one that turns a switch on."""
+        return self.flags[0].partition("/")[0]
 
     def spell(self, flag: str) -> str:
         """Python's form of one of the flags."""
@@ -127,6 +156,42 @@ def complete(record: type[R], given: R) -> R:
         _require(fields[name], value)
     defaults = {name: field.option.default for name, field in fields.items()}
     return cast(R, {**defaults, **values})
+
+
+def read_options(record: type, options: Mapping[str, object]) -> dict[str, Any]:
+    """What is read from complete options, by their names. Raises UsageError."""
+    fields = list_fields(record).values()
+    return {one.name: one.option.read(options[one.name], one.flag) for one in fields}
+
+
+def list_given(
+    record: type, options: Mapping[str, object], names: Iterable[str]
+) -> dict[str, object]:
+    """Those of the named options that have not their default, by their flags."""
+    fields = list_fields(record)
+    given = {name: options[name] for name in names}
+    return {
+        fields[name].flag: value
+        for name, value in given.items()
+        if value != fields[name].option.default
+    }
+
+
+def fill(
+    record: type[RecordT],
+    values: Mapping[str, Any],
+    **others: Any,  # noqa: ANN401 - any fields
+) -> RecordT:
+    """A record of the engine. Each field takes what is read of the option of its name, but for ``others``.
+
+    The name of a field may end with the unit of its value: ``queue_limit_s`` is ``--queue-limit``.
+    """
+    known = {name.rstrip("_"): value for name, value in values.items()}
+    for field in record.__struct_fields__:
+        name = next((name for end in UNITS if (name := field.removesuffix(end)) in known), None)
+        if name is not None and field not in others:
+            others[field] = known[name]
+    return record(**others)
 
 
 _WORDS: dict[Any, str] = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tileyard.base.errors import NoEffectError, UsageError
 from tileyard.base.wording import show_value
 from tileyard.show.durations import parse_duration_s as parse_duration_s
+from tileyard.show.durations import spell_duration as spell_duration
 
 if TYPE_CHECKING:
     from tileyard.base.model import Value
@@ -52,18 +53,25 @@ def refuse_unused(why: str, given: Mapping[str, object]) -> None:
             raise NoEffectError(f"{option} has no effect {why}", option=option)
 
 
-def read_names(given: Names) -> tuple[str, ...]:
+def read_names(given: Names, _option: str = "") -> tuple[str, ...]:
     """One name or several."""
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def read_path(given: FilePath) -> str:
+def read_path(given: FilePath, _option: str = "") -> str:
     """An absolute path, empty for none."""
     return os.path.abspath(given) if given is not None else ""  # noqa: PTH100 - of text, too
 
 
-def read_time_s(option: str, given: Time) -> float:
-    """A time in seconds; the message about an invalid one names the option."""
+def read_text(given: object, _option: str = "") -> str:
+    """A name or a formula; empty for none, and for a function, which stays in the caller's process."""
+    return "" if given is None or callable(given) else str(given)
+
+
+def read_time_s(given: Time | None, option: str) -> float | None:
+    """A time in seconds, None for none; the message about an invalid one names the option."""
+    if given is None:
+        return None
     if not isinstance(given, str):
         if not math.isfinite(given) or given < 0:
             raise UsageError(f"{option}: {given} is not a number of seconds")
@@ -74,13 +82,13 @@ def read_time_s(option: str, given: Time) -> float:
         raise UsageError(f"{option}: {error.message}") from error
 
 
-def read_repeats(option: str, given: Repeats) -> tuple[int, int]:
+def read_repeats(given: Repeats, option: str) -> tuple[int, int]:
     """A number of launches, or nanoseconds: the other is 0, and both are for None."""
     if given is None:
         return 0, 0
     text = str(given).strip()
     launches = int(text) if text.isascii() and text.isdecimal() else 0
-    time_ns = 0 if launches else round(read_time_s(option, text) * 1e9)
+    time_ns = 0 if launches else round((read_time_s(text, option) or 0.0) * 1e9)
     if not launches and not time_ns:
         raise UsageError(
             f"{option} {text} measures nothing", "25 is a number of launches, 50ms a time"
@@ -149,6 +157,11 @@ def _read_plain(option: str, key: object, value: object) -> Value:
         raise UsageError(f"{option} {key}: {error.message}", error.hint) from None
 
 
+def spell_bytes(size: int) -> str:
+    """A whole number of GiB as it is written: ``8GiB``."""
+    return f"{size >> 30}GiB"
+
+
 def parse_share(text: str | float, option: str = "") -> float:
     """``2%`` or ``0.02``: a share of more than 0 and less than 1."""
     given = str(text).strip()
@@ -185,6 +198,11 @@ def parse_bytes(text: str | int, option: str = "") -> int:
     if size >> 60:
         raise UsageError(f"{named}{str(text)[:40]!r} is more than there can be")
     return size
+
+
+def read_bytes(given: Size | None, option: str) -> int | None:
+    """A size in bytes, None for none. Raises UsageError."""
+    return None if given is None else parse_bytes(given, option)
 
 
 def parse_count(text: str | int, option: str) -> int | None:

@@ -111,7 +111,7 @@ def test_choices(given: Any, expected: dict[str, tuple[Value, ...]]) -> None:  #
 
 def test_plain_values_of_python() -> None:
     """Seconds, bytes and shares are numbers, names one or several; a value that is no plain one is named."""
-    assert read_time_s("--budget", 90) == read_time_s("--budget", "1.5m") == 90.0
+    assert read_time_s(90, "--budget") == read_time_s("1.5m", "--budget") == 90.0
     assert parse_bytes(1 << 30) == parse_bytes("1GiB")
     assert parse_share(0.02) == pytest.approx(parse_share("2%"))
     assert (read_names("cpu"), read_names(["a", "b"]), read_names(None)) == (
@@ -128,4 +128,4 @@ def test_plain_values_of_python() -> None:
             read_values(given, "--arg")
     for time in (float("nan"), -1.0, float("inf")):
         with pytest.raises(UsageError, match=r"--budget: .* is not a number of seconds"):
-            read_time_s("--budget", time)
+            read_time_s(time, "--budget")

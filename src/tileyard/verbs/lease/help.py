@@ -1,18 +1,9 @@
-"""The text of ``tileyard lease --help``, separate from the imports that the command needs to run."""
+"""The text of ``tileyard lease --help``, and the options that it lists. Light to import."""
 
-from tileyard.show.defaults import Known
+import re
 
-OPTIONS = {
-    one.key: one
-    for one in (
-        Known(name="devices", flags=("--devices",), kind="list", metavar="ID"),
-        Known(name="count", flags=("--count",), kind="whole", metavar="N"),
-        Known(name="priority", flags=("--priority",), kind="whole", metavar="N"),
-        Known(name="queue_limit", flags=("--queue-limit",), kind="text", metavar="TIME"),
-        Known(name="run_limit", flags=("--run-limit",), kind="text", metavar="TIME"),
-        Known(name="status_file", flags=("--status-file",), kind="text", metavar="FILE"),
-    )
-}
+from tileyard.show.defaults import Kind, Known
+
 HELP = """\
 Usage: tileyard lease [OPTIONS] -- COMMAND [ARGS]...
 
@@ -36,6 +27,17 @@ Exit status: the command's own, 128+n if it died of signal n. For itself:
 2 bad usage, 69 no such or sick device, 75 no device in time: the command was
 not started, 124 the command ran too long, 126 and 127 it cannot be run.
 """
+KINDS: dict[str, Kind] = {"ID": "list", "N": "whole"}
+"""The kinds of values by their metavars in the text; any other is a text."""
+OPTIONS = {
+    name: Known(
+        name=name.replace("-", "_"),
+        flags=(f"--{name}",),
+        kind=KINDS.get(metavar, "text"),
+        metavar=metavar,
+    )
+    for name, metavar in re.findall(r"(?m)^  --([a-z-]+) ([A-Z]+)", HELP)
+}
 
 
 def describe() -> None:

@@ -1,53 +1,14 @@
 """``tileyard passes``: shows the result of each pass of a pipeline on a kernel."""
 
-from typing import Annotated
+from typing import Unpack
 
-import typer
-
-from tileyard.show.kernel_options import (
-    AnyTarget,
-    ArgumentValues,
-    ConfigValues,
-    PipelineName,
-    PythonLimit,
-    ShapeName,
-    TimeLimit,
-    parse_kernel,
-    read_arguments,
-    read_config,
-    read_python_limit,
-)
+from tileyard.show.kernel_options import parse_kernel, require_one
+from tileyard.show.options import complete, fill, read_options
 from tileyard.show.typed import AsJson, KernelName
-from tileyard.show.values import read_time_s
+from tileyard.verbs.passes.options import PassesOptions
 
 
-def passes(  # noqa: PLR0913 - options, by keyword only
-    kernel: KernelName,
-    *,
-    target: AnyTarget = "",
-    pipeline: PipelineName = "",
-    arg: ArgumentValues = None,
-    shape: ShapeName = "",
-    config: ConfigValues = None,
-    after: Annotated[
-        str, typer.Option(metavar="PASS", help="Show the Program after this pass only.")
-    ] = "",
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Show what each pass changes, not whole Programs.")
-    ] = False,
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Run what each pass makes, and compare it with the kernel as written."
-        ),
-    ] = False,
-    time: Annotated[
-        bool, typer.Option("--time", help="Show how many milliseconds each pass takes.")
-    ] = False,
-    limit: TimeLimit = "10m",
-    python_limit: PythonLimit = None,
-    json: AsJson = False,
-) -> int:
+def passes(kernel: KernelName, *, json: AsJson = False, **options: Unpack[PassesOptions]) -> int:
     """Show the Program of a kernel after each pass of a pipeline, with the lines of the user's file.
 
     The pipeline is the one for --target, such as cuda:sm_80, unless --pipeline names another one: sm_80,
@@ -61,20 +22,18 @@ def passes(  # noqa: PLR0913 - options, by keyword only
     no Program.
     """
     from tileyard.verbs.passes.view import Wanted, open_pipeline, show_passes
-    from tileyard.verbs.tune.result.records import TuneRequest
+    from tileyard.verbs.tune.options.tune import make_request
 
     file, name = parse_kernel(kernel)
-    chosen = read_config(config, "passes")
-    request = TuneRequest(
-        kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
-    )
-    wanted = Wanted(
-        chosen=open_pipeline(target, pipeline),
-        is_checked=verify,
-        after=after,
-        is_diff=diff,
-        is_timed=time,
+    values = read_options(PassesOptions, complete(PassesOptions, options))
+    require_one(values["config"], "passes")
+    wanted = fill(
+        Wanted,
+        values,
+        chosen=open_pipeline(values["target"], values["pipeline"]),
+        is_checked=values["verify"],
+        is_diff=values["diff"],
+        is_timed=values["time"],
         as_json=json,
-        python_limit_s=read_python_limit(python_limit),
     )
-    return show_passes(file, request, read_time_s("--limit", limit), wanted)
+    return show_passes(file, make_request(name, values, trials=1), wanted)

@@ -16,8 +16,8 @@ from tileyard.show.console import outliving_readers
 from tileyard.show.opening import load_settings, print_json
 from tileyard.show.words import format_config, make_visible
 from tileyard.verbs.check.view.sync import name_place
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.space import open_space
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.program_replies import PassesShown, PassStep
 from tileyard.workers.protocol import Failed, ShowPasses
 
@@ -39,12 +39,13 @@ class Wanted(Record):
     """
 
     chosen: ChosenPipeline
-    is_checked: bool = False
-    after: str = ""
-    is_diff: bool = False
-    is_timed: bool = False
-    as_json: bool = False
-    python_limit_s: float = 0.0
+    is_checked: bool
+    after: str
+    is_diff: bool
+    is_timed: bool
+    as_json: bool
+    limit_s: float
+    python_limit_s: float
 
 
 def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
@@ -72,15 +73,15 @@ def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
     )
 
 
-def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> int:
-    """Run the passes on a kernel's first config, show them; 1 if one breaks it. Raises UsageError."""
+def show_passes(file: Path, request: TuneRequest, wanted: Wanted) -> int:
+    """Run the passes on the first config of a kernel, and show the results; 1 if one breaks it. Raises UsageError."""
     chosen = wanted.chosen
     if wanted.after and wanted.after not in chosen.steps:
         raise UsageError(
             f"the pipeline {chosen.name} has no pass {wanted.after!r}",
             f"it has {', '.join(chosen.steps)}",
         )
-    shown = asyncio.run(_ask(file, request, limit_s, wanted))
+    shown = asyncio.run(_ask(file, request, wanted))
     if wanted.as_json:
         print_json(shown)
     else:
@@ -90,7 +91,7 @@ def show_passes(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted
     return int(any(step.fault for step in shown.steps))
 
 
-async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted) -> PassesShown:
+async def _ask(file: Path, request: TuneRequest, wanted: Wanted) -> PassesShown:
     settings = load_settings()
     side = Side(name="", python_limit_s=wanted.python_limit_s)
     author = WorkerAuthor(file, settings.home, settings.cores, side)
@@ -106,7 +107,7 @@ async def _ask(file: Path, request: TuneRequest, limit_s: float, wanted: Wanted)
             is_checked=wanted.is_checked,
             is_timed=wanted.is_timed,
         )
-        reply = await author.ask(question, limit_s)
+        reply = await author.ask(question, wanted.limit_s)
     finally:
         await author.close()
     if isinstance(reply, Failed):

@@ -9,13 +9,11 @@ from tileyard.base.model import Side, Value
 from tileyard.base.settings import Settings
 from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.frontend.declare import KernelInfo
-from tileyard.show.kernel_options import read_python_limit
-from tileyard.show.options import complete
-from tileyard.show.values import read_time_s
-from tileyard.verbs.check.options import CheckOptions, parse_pipeline, read_check
+from tileyard.show.options import complete, read_options
+from tileyard.verbs.check.options import CheckOptions
 from tileyard.verbs.check.view.sync import NotChecked, SyncReport
+from tileyard.verbs.tune.options.tune import MOST_TRIALS, TuneRequest, make_request
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, OpenSpace, open_space
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
 
@@ -29,8 +27,8 @@ async def check_file(
     """Check configs of a kernel of a file, or of all its kernels if none is named, in an author of its own.
     Raises UsageError, also for a kernel that is named and cannot be elaborated.
     """
-    limit_s = read_python_limit(complete(CheckOptions, given)["python_limit"])
-    side = Side(name="", python_limit_s=limit_s)
+    values = read_options(CheckOptions, complete(CheckOptions, given))
+    side = Side(name="", python_limit_s=values["python_limit"])
     author = WorkerAuthor(file, settings.home, settings.cores, side)
     try:
         return await check_kernels(author, str(file), kernel, given)
@@ -43,13 +41,15 @@ async def check_kernels(
 ) -> SyncReport:
     """Likewise the kernels of an author; if it ``ends_itself`` it ends a check that takes too long."""
     options = complete(CheckOptions, given)
-    request = read_check(kernel, options)
-    limit_s = read_time_s("--limit", options["limit"])
+    values = read_options(CheckOptions, options)
+    everything = options["all_configs"] or bool(values["config"])
+    request = make_request(kernel, values, trials=MOST_TRIALS if everything else 1)
+    limit_s = values["limit"]
     question = CheckSync(
         kernel="",
         arguments={},
         config={},
-        architecture=parse_pipeline(options["pipeline"]),
+        architecture=values["pipeline"],
         with_timeline=options["timeline"],
         limit_s=limit_s if ends_itself else 0.0,
     )

@@ -130,7 +130,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.show.durations import parse_duration_s
     from tileyard.verbs.ci.command.session import cut
-    from tileyard.verbs.test.result.records import Wish
+    from tileyard.verbs.test.options.suites import Wish
 
     if (jobs is None) == (not max_time):
         raise UsageError(

@@ -37,13 +37,14 @@ from tileyard.verbs.ci.plan.workflow_reading import find_in_workflows, read_step
 from tileyard.verbs.ci.plan.workflow_work import GUESSES_S
 from tileyard.verbs.ci.view import print_duplicates, print_matrix
 from tileyard.verbs.test.command.listing import read_whole
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.content import Change, Contents, find_root, parse_changed
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times
 from tileyard.verbs.test.plan.memory import read_memory
 from tileyard.verbs.test.plan.outlook import Bounds, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.reading import NOTHING
-from tileyard.verbs.test.result.records import Expected, Suite, Wish
+from tileyard.verbs.test.result.records import Expected, Suite
 from tileyard.verbs.test.view.files import write_atomically
 
 

@@ -14,6 +14,7 @@ import msgspec
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.verbs.ci.plan.jobs import DraftJob
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.choosing import choose, find_policy
 from tileyard.verbs.test.plan.content import (
     Change,
@@ -27,7 +28,7 @@ from tileyard.verbs.test.plan.durations import DEFAULT_S
 from tileyard.verbs.test.plan.pieces import Costs
 from tileyard.verbs.test.plan.plan import make_plan, say_seconds
 from tileyard.verbs.test.plan.shards import assign_shards
-from tileyard.verbs.test.result.records import Expected, Selection, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Expected, Selection, Suite, SuiteCase
 
 MOST_JOBS = 256
 """Maximum number of jobs of a matrix in GitHub Actions."""

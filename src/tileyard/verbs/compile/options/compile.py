@@ -1,4 +1,4 @@
-"""The options of ``compile``."""
+"""The options of ``compile``, and its request to the engine. Light to import."""
 
 import os
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tileyard.base.errors import UsageError
+from tileyard.base.model import Value
+from tileyard.service.verbs import KernelVerb
 from tileyard.show.kernel_options import (
     MEMORY,
     AllConfigs,
@@ -23,25 +25,22 @@ from tileyard.show.kernel_options import (
     Resume,
     ShapeName,
     TargetName,
-    read_arguments,
-    read_python_limit,
     target_at,
 )
-from tileyard.show.options import Home, Option, ShowProgress, complete
-from tileyard.show.values import (
-    Pairs,
-    Size,
-    parse_bytes,
-    parse_count,
-    read_choices,
-    read_path,
-    read_time_s,
-    read_values,
-    refuse_unused,
+from tileyard.show.options import (
+    Home,
+    Option,
+    ShowProgress,
+    SizeOption,
+    complete,
+    fill,
+    read_options,
 )
+from tileyard.show.values import Pairs, Size, read_values, refuse_unused
+from tileyard.verbs.tune.options.tune import ALL_CONFIGS, TuneRequest, make_request
 
 if TYPE_CHECKING:
-    from tileyard.verbs.compile.options.start import StartCompile
+    from tileyard.verbs.tune.result.records import CompileResult  # noqa: F401 - of the verb, in quotes
 
 
 class CompileOptions(TypedDict, total=False):
@@ -54,7 +53,12 @@ class CompileOptions(TypedDict, total=False):
     config: ConfigValues
     all_configs: AllConfigs
     pass_: Annotated[
-        Pairs, Option("An option of TileLang's passes, for GPU targets.", metavar="KEY=VALUE")
+        Pairs,
+        Option(
+            "An option of TileLang's passes, for GPU targets.",
+            metavar="KEY=VALUE",
+            read=read_values,
+        ),
     ]
     pipeline: PipelineName
     output: OutputFile
@@ -64,7 +68,7 @@ class CompileOptions(TypedDict, total=False):
     python_limit: PythonLimit
     memory_limit: Annotated[
         Size | None,
-        Option(MEMORY, metavar="SIZE"),
+        SizeOption(MEMORY),
     ]
     group_size: GroupSize
     compile_workers: CompileWorkers
@@ -89,52 +93,53 @@ class CompileOptions(TypedDict, total=False):
     progress: ShowProgress
 
 
-def start_compile(file: str, kernel: str, given: CompileOptions) -> "StartCompile":
-    """The verb for the kernel of a file; an empty file is the caller's own process. Raises UsageError."""
-    from tileyard.base.model import Limits
-    from tileyard.verbs.compile.options.start import StartCompile
-    from tileyard.verbs.tune.result.records import ALL_CONFIGS, TuneRequest
+class StartCompile(KernelVerb["CompileResult"], kw_only=True):
+    """Begin to build the configs of a kernel that a tuning run of ``request`` would try, and run none.
 
+    Without ``all_configs`` that is the first one only. With ``pack_to`` they are written into a bundle
+    there, with inputs and reference results, for ``commit`` if that is given. ``pass_options`` replace
+    a kernel's own of the same names; ``pipeline`` is that of a Side.
+    """
+
+    opener = "tileyard.verbs.compile.plan.opening:open_compile"
+    result = "tileyard.verbs.tune.result.records:CompileResult"
+    kept = "what was built is kept; run the same command again to continue"
+
+    request: TuneRequest
+    all_configs: bool
+    pass_options: dict[str, Value]
+    pipeline: str
+    pack_to: str
+    commit: str
+
+
+def start_compile(file: str, kernel: str, given: CompileOptions) -> StartCompile:
+    """The verb for the kernel of a file; an empty file is the caller's own process. Raises UsageError."""
     options = complete(CompileOptions, given)
-    reference, output = options["reference"], read_path(options["output"])
+    values = read_options(CompileOptions, options)
     refuse_unused(
         "on kernels with configs: tileyard.compile gives a PrimFunc as a function",
         {"out_idx": options["out_idx"], "device": options["device"]},
     )
-    if output:
-        _check_output(Path(options["output"] or ""))
+    if options["output"]:
+        _check_output(Path(options["output"]))
     else:
         for_bundle = {
             "--commit": options["commit"],
-            "--reference": reference,
+            "--reference": options["reference"],
             "--memory-limit": options["memory_limit"],
         }
         refuse_unused("without a bundle: name its file with -o", for_bundle)
-    request = TuneRequest(
-        kernel=kernel,
-        arguments=read_arguments(options["arg"]),
-        shape=options["shape"],
-        overrides=read_choices(options["config"]),
-        reference=reference if isinstance(reference, str) else "",
-        trials=ALL_CONFIGS,
-        limits=Limits(
-            build_s=read_time_s("--build-limit", options["build_limit"]),
-            memory_bytes=parse_bytes(options["memory_limit"] or "8GiB", "--memory-limit"),
-        ),
-    )
-    return StartCompile(
-        request=request,
+    return fill(
+        StartCompile,
+        values,
+        request=make_request(kernel, values, trials=ALL_CONFIGS),
         target=target_at(options["target"], options["cpu_arch"]),
         file=file,
-        all_configs=options["all_configs"] or bool(options["config"]),
-        pass_options=read_values(options["pass_"], "--pass"),
-        pipeline=options["pipeline"],
-        pack_to=output,
-        commit=options["commit"],
+        all_configs=options["all_configs"] or bool(options["config"]),  # all that are named
+        pass_options=values["pass_"],
+        pack_to=values["output"],
         reuse=options["resume"],
-        python_limit_s=read_python_limit(options["python_limit"]),
-        compile_workers=options["compile_workers"],
-        group_size=parse_count(options["group_size"], "--group-size"),
     )
 
 

@@ -13,7 +13,7 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
-from tileyard.verbs.compile.options.start import StartCompile
+from tileyard.verbs.compile.options.compile import StartCompile
 from tileyard.verbs.test.plan.packed import pack_suite
 from tileyard.verbs.test.result.records import Suite, SuiteCase
 from tileyard.verbs.tune.plan.packed import PackedSpace

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from tileyard.base.model import Side
 from tileyard.service.bench import Bench
-from tileyard.verbs.compile.options.start import StartCompile
+from tileyard.verbs.compile.options.compile import StartCompile
 from tileyard.verbs.tune.result.records import CompileResult
 
 if TYPE_CHECKING:

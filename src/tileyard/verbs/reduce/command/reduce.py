@@ -1,29 +1,18 @@
 """``tileyard reduce``: cuts a failing kernel down to a small one that still fails."""
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import (
-    ArgumentValues,
-    ConfigValues,
-    PipelineName,
-    PythonLimit,
-    ShapeName,
-    TargetName,
-    TimeLimit,
-    parse_kernel,
-    read_arguments,
-    read_config,
-    read_python_limit,
-)
+from tileyard.show.kernel_options import parse_kernel, require_one
+from tileyard.show.options import complete, fill, read_options
 from tileyard.show.typed import KernelName
-from tileyard.show.values import read_time_s
 from tileyard.verbs.check.options import DEFAULT_ARCHITECTURE
+from tileyard.verbs.reduce.options import ReduceOptions
 
 
-def reduce(  # noqa: PLR0913 - options, by keyword only
+def reduce(
     kernel: KernelName,
     *,
     failure: Annotated[
@@ -37,13 +26,7 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
             ),
         ),
     ],
-    pipeline: PipelineName = "",
-    target: TargetName = "cpu",
-    arg: ArgumentValues = None,
-    shape: ShapeName = "",
-    config: ConfigValues = None,
-    limit: TimeLimit = "5m",
-    python_limit: PythonLimit = None,
+    **options: Unpack[ReduceOptions],
 ) -> int:
     """Cut a failing kernel down to a small one that fails in the same way, and print it.
 
@@ -59,24 +42,16 @@ def reduce(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.passes.pipeline import TILELANG
     from tileyard.verbs.reduce.command.session import Wanted, reduce_kernel
-    from tileyard.verbs.tune.result.records import TuneRequest
+    from tileyard.verbs.tune.options.tune import make_request
 
     file, name = parse_kernel(kernel)
-    chosen = read_config(config, "reduce")
+    values = read_options(ReduceOptions, complete(ReduceOptions, options))
+    require_one(values["config"], "reduce")
+    pipeline = values["pipeline"]
     if pipeline and failure not in ("check", "mismatch"):
         raise UsageError("--pipeline is for --while check and --while mismatch")
-    if pipeline == TILELANG:
-        pipeline = f"{TILELANG}:{DEFAULT_ARCHITECTURE}"
     if not failure.strip():
         raise UsageError("--while is empty: it is check, mismatch, compile_error or a command")
-    request = TuneRequest(
-        kernel=name, arguments=read_arguments(arg), shape=shape, overrides=chosen, trials=1
-    )
-    wanted = Wanted(
-        failure=failure,
-        pipeline=pipeline,
-        target=target,
-        limit_s=read_time_s("--limit", limit),
-        python_limit_s=read_python_limit(python_limit),
-    )
-    return reduce_kernel(file, request, wanted)
+    planned = f"{TILELANG}:{DEFAULT_ARCHITECTURE}" if pipeline == TILELANG else pipeline
+    wanted = fill(Wanted, values, failure=failure, pipeline=planned)
+    return reduce_kernel(file, make_request(name, values, trials=1), wanted)

@@ -28,8 +28,8 @@ from tileyard.show.ending import INTERRUPTED
 from tileyard.show.opening import load_settings
 from tileyard.show.words import make_visible
 from tileyard.verbs.check.command.checking import FIRST_GUESS
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, OpenSpace, open_space
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.failure_protocol import FailureFound, FailureWay, FindFailure
 from tileyard.workers.protocol import CheckSync, Failed
 
@@ -50,10 +50,10 @@ class Wanted(Record):
     """The failure to keep, where it comes from, and the time for the search."""
 
     failure: str
-    pipeline: str = ""
-    target: str = "cpu"
-    limit_s: float = 300.0
-    python_limit_s: float = 0.0
+    pipeline: str
+    target: str
+    limit_s: float
+    python_limit_s: float
 
 
 class Finder(Protocol):

@@ -1,32 +1,14 @@
 """``tileyard bisect``: finds the commit that changed a case's time or result, or made its binary worse."""
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
-from tileyard.show.kernel_options import (
-    USUAL_EACH,
-    USUAL_MARGIN,
-    AnyTarget,
-    BuildLimit,
-    CompileWorkers,
-    DeviceNames,
-    FigureLimits,
-    PythonLimit,
-    QueueLimit,
-    RunLimit,
-    SmallestChange,
-    TimeEach,
-    read_python_limit,
-)
 from tileyard.show.typed import AsJson
-from tileyard.show.values import parse_share, read_names, read_time_s, refuse_unused
-from tileyard.targets.registry import DEFAULT_TARGET
-from tileyard.verbs.regress.options.scripts import Higher, Printed, Scripts, read_measure
-from tileyard.verbs.test.options.suites import Selected
+from tileyard.verbs.regress.options.regress import BisectOptions
 
 
-def bisect(  # noqa: PLR0913 - options, by keyword only
+def bisect(
     good: Annotated[str, typer.Argument(metavar="GOOD", help="A git revision without the change.")],
     bad: Annotated[
         str, typer.Argument(metavar="BAD", help="A later one that has the change, such as HEAD.")
@@ -42,21 +24,8 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
         ),
     ],
     *,
-    fail_on: FigureLimits = "",
-    select: Selected = None,
-    scripts: Scripts = False,
-    printed: Printed = "",
-    higher: Higher = False,
-    target: AnyTarget = "",
-    devices: DeviceNames = None,
-    margin: SmallestChange = None,
-    each: TimeEach = None,
-    queue_limit: QueueLimit = "30m",
-    run_limit: RunLimit = "60s",
-    build_limit: BuildLimit = "120s",
-    python_limit: PythonLimit = None,
-    compile_workers: CompileWorkers = None,
     json: AsJson = False,
+    **options: Unpack[BisectOptions],
 ) -> int:
     """Find the commit that made a case slower, faster, or wrong, or a figure of its binary worse.
 
@@ -68,34 +37,6 @@ def bisect(  # noqa: PLR0913 - options, by keyword only
     Exit status: 0 the commit is found, 1 several are left, 2 bad usage, or nothing has changed, 3
     infrastructure only, 130 interrupted.
     """
-    from tileyard.verbs.regress.command.bisect_session import run
-    from tileyard.verbs.regress.command.comparing import Asked, read_gate
-    from tileyard.verbs.regress.result.gate import Gate
-    from tileyard.verbs.regress.result.limits import parse_limits
+    from tileyard.verbs.regress.command.bisect_session import make_request, run
 
-    if fail_on:
-        refuse_unused("with --fail-on, which runs nothing", {"--devices": devices})
-    for_kernels = {"--select": select, "--target": target, "--fail-on": fail_on}
-    measure = read_measure(files, printed, for_kernels, scripts=scripts, higher=higher)
-    gate = Gate(
-        margin=parse_share(margin or USUAL_MARGIN, "--margin"), limits=parse_limits(fail_on)
-    )
-    asked = Asked(
-        base=good,
-        head=bad,
-        files=tuple(files),
-        select=read_names(select),
-        scripts=scripts,
-        measure=measure,
-        target=target or DEFAULT_TARGET,
-        devices=read_names(devices),
-        gate=read_gate(None, gate),
-        case_s=read_time_s("--each", each or USUAL_EACH),
-        until="built" if fail_on else "confirmed",
-        queue_limit_s=read_time_s("--queue-limit", queue_limit),
-        run_s=read_time_s("--run-limit", run_limit),
-        build_s=read_time_s("--build-limit", build_limit),
-        python_limit_s=read_python_limit(python_limit),
-        compile_workers=compile_workers,
-    )
-    return run(asked, as_json=json)
+    return run(make_request(good, bad, files, options), as_json=json)

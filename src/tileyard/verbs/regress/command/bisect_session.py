@@ -2,25 +2,32 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from tileyard.base.errors import InterruptedRunError, UsageError
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.show.console import Console, say
+from tileyard.show.kernel_options import read_limits
 from tileyard.show.opening import load_settings, present
+from tileyard.show.options import complete, fill, list_given, read_options
 from tileyard.show.session import carry_on
+from tileyard.show.values import refuse_unused
 from tileyard.show.words import format_seconds
-from tileyard.verbs.regress.command.comparing import Asked, find_suite
+from tileyard.targets.registry import DEFAULT_TARGET
+from tileyard.verbs.regress.command.comparing import find_suite, read_gate
 from tileyard.verbs.regress.command.comparing import run as compare
+from tileyard.verbs.regress.options.regress import BisectOptions
+from tileyard.verbs.regress.options.scripts import read_measure
+from tileyard.verbs.regress.options.start import RegressRequest
 from tileyard.verbs.regress.plan.bisection import Answer, Bisection, Commit, Step
 from tileyard.verbs.regress.plan.revisions import SHORT, Project
 from tileyard.verbs.regress.plan.sought import SoughtChange, find_change, judge_commit
 from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.limits import describe_change
+from tileyard.verbs.regress.result.limits import describe_change, parse_limits
 from tileyard.verbs.regress.result.timed import Regression, format_change
 
 
@@ -39,7 +46,32 @@ class Bisected(Record):
     seconds: float
 
 
-def run(asked: Asked, *, as_json: bool) -> int:
+def make_request(good: str, bad: str, files: Sequence[str], given: BisectOptions) -> RegressRequest:
+    """The comparison of the good revision with the bad one. Raises UsageError."""
+    options = complete(BisectOptions, given)
+    values = read_options(BisectOptions, options)
+    fail_on = options["fail_on"]
+    if fail_on:
+        refuse_unused("with --fail-on, which runs nothing", {"--devices": options["devices"]})
+    for_kernels = list_given(BisectOptions, options, ("select", "target", "fail_on"))
+    gate = Gate(margin=values["margin"], limits=parse_limits(fail_on))
+    return fill(
+        RegressRequest,
+        values,
+        base=good,
+        head=bad,
+        files=tuple(files),
+        scripts=options["exec"],
+        measure=read_measure(files, values, for_kernels),
+        target=options["target"] or DEFAULT_TARGET,
+        gate=read_gate(None, gate),
+        case_s=values["each"],
+        until="built" if fail_on else "confirmed",
+        limits=read_limits(values),
+    )
+
+
+def run(asked: RegressRequest, *, as_json: bool) -> int:
     """Find the commit between ``asked.base`` and ``asked.head``; show it; return the exit status."""
     began = time.monotonic()
     console = Console(stderr=True)
@@ -96,7 +128,7 @@ def run(asked: Asked, *, as_json: bool) -> int:
     return 0 if len(found.suspects) == 1 else 1
 
 
-def _compare(asked: Asked, base: str, head: str) -> Regression:
+def _compare(asked: RegressRequest, base: str, head: str) -> Regression:
     silent = Console(stderr=True)
     silent.quiet = True
     compared = compare(replace(asked, base=base, head=head), load_settings(), carry_on(silent))

@@ -2,15 +2,12 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from tileyard.base.errors import TileyardError, UsageError
-from tileyard.base.measures import Measure
-from tileyard.base.model import Limits, Side
+from tileyard.base.model import Side
 from tileyard.base.modes import make_folder
 from tileyard.base.places import Document, Place, Table
 from tileyard.base.settings import Settings
@@ -19,7 +16,7 @@ from tileyard.base.wording import count_of
 from tileyard.show.carrying import Carry
 from tileyard.show.values import refuse_unused
 from tileyard.targets.registry import COMMAND, make_target
-from tileyard.verbs.regress.options.start import StartRegress
+from tileyard.verbs.regress.options.start import RegressRequest, StartRegress
 from tileyard.verbs.regress.plan import recorded
 from tileyard.verbs.regress.plan.named_sides import (
     find_sides,
@@ -35,38 +32,12 @@ from tileyard.verbs.regress.result.timed import Allowance, Regression
 from tileyard.verbs.tune.view.progress import StudyLayout
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The requested comparison: see ``StartRegress`` and the options' help. ``select`` is for a suite."""
-
-    base: str
-    head: str
-    files: tuple[str, ...]
-    select: tuple[str, ...] = ()
-    scripts: bool = False
-    measure: Measure | None = None
-    rounds: int = 0
-    target: str
-    devices: tuple[str, ...]
-    gate: Gate
-    case_s: float
-    budget_s: float | None = None
-    all_configs: bool = False
-    until: Literal["built", "timed", "confirmed"] = "confirmed"
-    clean: bool = False
-    queue_limit_s: float
-    run_s: float
-    build_s: float
-    python_limit_s: float = 0.0
-    compile_workers: int | None
-
-
-def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
+def run(asked: RegressRequest, settings: Settings, carry: Carry) -> Regression:
     """Build and time the kernels or the suite of both sides."""
     suite, case = ("", "") if asked.scripts else find_suite(asked.files)
     if suite:
         select = (*asked.select, case) if case else asked.select
-        return _run_suite(replace(asked, select=select), suite, settings, carry)
+        return _run_suite(msgspec.structs.replace(asked, select=select), suite, settings, carry)
     if not any(map(is_stored, (asked.base, asked.head))):
         refuse_unused("without a suite or a side that is built", {"--select": asked.select})
     if asked.target and not asked.scripts:
@@ -90,25 +61,14 @@ def run(asked: Asked, settings: Settings, carry: Carry) -> Regression:
         if asked.scripts:
             sides = (_settle_scripts(sides[0]), _settle_scripts(sides[1]))
         start = StartRegress(
+            request=asked,
             base=sides[0],
             head=sides[1],
             base_files=base.files,
             head_files=head.files,
             target=asked.target,
-            gate=asked.gate,
-            case_s=asked.case_s,
-            scripts=asked.scripts,
-            measure=asked.measure,
-            select=asked.select,
-            budget_s=asked.budget_s,
-            rounds=asked.rounds,
-            all_configs=asked.all_configs,
-            until=asked.until,
             devices=asked.devices,
-            limits=Limits(run_s=asked.run_s, build_s=asked.build_s),
             python_limit_s=asked.python_limit_s,
-            compile_workers=asked.compile_workers,
-            queue_limit_s=asked.queue_limit_s,
         )
         return carry(
             start, settings, StudyLayout(tells_ends=False)
@@ -135,7 +95,7 @@ def _is_suite(file: str) -> bool:
     return path.suffix == ".toml" or path.is_dir() or not (path.suffix or path.exists())
 
 
-def _run_suite(asked: Asked, suite: str, settings: Settings, carry: Carry) -> Regression:
+def _run_suite(asked: RegressRequest, suite: str, settings: Settings, carry: Carry) -> Regression:
     refuse_unused(
         "with a suite of programs",
         {
@@ -148,19 +108,12 @@ def _run_suite(asked: Asked, suite: str, settings: Settings, carry: Carry) -> Re
     with find_suites((asked.base, asked.head), suite, home, clean=asked.clean) as found:
         (base, base_path), (head, head_path) = found
         start = StartRegress(
+            request=asked,
             base=base,
             head=head,
-            base_files=(),
-            head_files=(),
             target=COMMAND,
-            gate=asked.gate,
-            case_s=asked.case_s,
-            budget_s=asked.budget_s,
             suite=(str(base_path), str(head_path)),
-            select=asked.select,
             devices=asked.devices,
-            compile_workers=asked.compile_workers,
-            queue_limit_s=asked.queue_limit_s,
         )
         return carry(start, settings, StudyLayout(tells_ends=False))
 

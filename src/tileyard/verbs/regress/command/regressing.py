@@ -1,19 +1,19 @@
 """The verb ``regress``: what its options ask to compare, and the files that show the result."""
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tileyard.base.errors import UsageError
 from tileyard.base.settings import Settings
 from tileyard.base.wording import install_extra
 from tileyard.show.carrying import Carry
-from tileyard.show.kernel_options import USUAL_EACH, USUAL_MARGIN, read_python_limit
-from tileyard.show.options import complete
-from tileyard.show.values import parse_share, read_names, read_time_s, refuse_unused
+from tileyard.show.kernel_options import read_limits
+from tileyard.show.options import complete, fill, list_given, read_options
+from tileyard.show.values import refuse_unused
 from tileyard.targets.registry import DEFAULT_TARGET
 from tileyard.verbs.regress.command.comparing import (
-    Asked,
     judge_reports,
     judge_sides,
     read_gate,
@@ -21,12 +21,18 @@ from tileyard.verbs.regress.command.comparing import (
 )
 from tileyard.verbs.regress.options.regress import RegressOptions
 from tileyard.verbs.regress.options.scripts import read_measure
+from tileyard.verbs.regress.options.start import RegressRequest
 from tileyard.verbs.regress.plan.named_sides import is_stored, refuse_toolchains
 from tileyard.verbs.regress.result.gate import Gate
 from tileyard.verbs.regress.result.limits import parse_limits
 from tileyard.verbs.regress.result.timed import Regression
 from tileyard.verbs.regress.view.markdown import render_comment
 from tileyard.verbs.test.view.files import write_atomically
+
+FOR_KERNELS = ("select", "reports", "target", "all_configs", "fail_on")
+"""Options without effect on scripts."""
+FOR_RUNS = ("reports", "fail_over", "devices", "margin", "each", "budget", "png", "exec")
+"""Options without effect where nothing is run."""
 
 
 class Reports:
@@ -58,25 +64,14 @@ def _refuse_unused(options: RegressOptions) -> None:
     if not options["static"]:
         refuse_unused("without --static", {"--rebuilds": options["rebuilds"]})
         return
-    unused = {
-        "--reports": options["reports"],
-        "--fail-over": options["fail_over"],
-        "--devices": options["devices"],
-        "--margin": options["margin"],
-        "--each": options["each"],
-        "--budget": options["budget"],
-        "--png": options["png"],
-        "--exec": options["exec"],
-    }
-    refuse_unused("with --static", unused)
+    refuse_unused("with --static", list_given(RegressOptions, options, FOR_RUNS))
 
 
-def _read_gate(options: RegressOptions) -> Gate:
-    limit = options["fail_over"]
+def _read_gate(options: RegressOptions, values: Mapping[str, Any]) -> Gate:
     allow, fail_on = options["allow"], options["fail_on"]
     gate = Gate(
-        margin=parse_share(options["margin"] or USUAL_MARGIN, "--margin"),
-        fail_over=parse_share(limit, "--fail-over") if limit else 0.0,
+        margin=values["margin"],
+        fail_over=values["fail_over"],
         limits=parse_limits(fail_on),
         today=datetime.datetime.now(tz=datetime.UTC).astimezone().date(),
         faults="all" if not options["static"] else "lost" if fail_on else "none",
@@ -94,19 +89,11 @@ def compare(
     """Compare base and head, or judge reports of other runs. Raises UsageError."""
     options = complete(RegressOptions, given)
     _refuse_unused(options)
+    values = read_options(RegressOptions, options)
     fail_on = {"--fail-on": options["fail_on"]}
-    for_kernels = {
-        "--select": options["select"],
-        "--reports": options["reports"],
-        "--target": options["target"],
-        "--all-configs": options["all_configs"],
-        **fail_on,
-    }
-    scripts = options["exec"]
-    printed, higher = options["printed"], options["higher"]
-    measure = read_measure(files, printed, for_kernels, scripts=scripts, higher=higher)
-    gate = _read_gate(options)
-    reports, noise_from = read_names(options["reports"]), read_names(options["noise_from"])
+    measure = read_measure(files, values, list_given(RegressOptions, options, FOR_KERNELS))
+    gate = _read_gate(options, values)
+    reports, noise_from = values["reports"], values["noise_from"]
     if reports:
         refuse_unused("with --reports", {"BASE": sides, **fail_on})
         return judge_reports(reports, gate, noise_from)
@@ -123,31 +110,23 @@ def compare(
     if stored:
         _refuse_of_stored(stored, files, options)
     elif not files:
-        refuse_unused("on numbers of others", {**fail_on, "--exec": scripts})
+        refuse_unused("on numbers of others", {**fail_on, "--exec": options["exec"]})
         return judge_sides(base, head, gate, noise_from)
     refuse_unused("but on numbers of others", {"--noise-from": noise_from})
     usual = "cuda:sm_90a" if options["static"] else "" if stored else DEFAULT_TARGET
-    budget = options["budget"]
-    asked = Asked(
+    asked = fill(
+        RegressRequest,
+        values,
         base=base,
         head=head,
         files=tuple(files),
-        select=read_names(options["select"]),
-        scripts=scripts,
+        scripts=options["exec"],
         measure=measure,
         rounds=options["rebuilds"] + 1 if options["static"] else 0,
         target=options["target"] or usual,
-        devices=read_names(options["devices"]),
         gate=gate,
-        case_s=read_time_s("--each", options["each"] or USUAL_EACH),
-        budget_s=None if budget is None else read_time_s("--budget", budget),
-        all_configs=options["all_configs"],
-        clean=options["clean"],
-        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
-        run_s=read_time_s("--run-limit", options["run_limit"]),
-        build_s=read_time_s("--build-limit", options["build_limit"]),
-        python_limit_s=read_python_limit(options["python_limit"]),
-        compile_workers=options["compile_workers"],
+        case_s=values["each"],
+        limits=read_limits(values),
     )
     return run(asked, settings, carry)
 

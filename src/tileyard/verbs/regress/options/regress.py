@@ -20,16 +20,41 @@ from tileyard.show.kernel_options import (
 from tileyard.show.options import (
     FileOption,
     Home,
+    NamesOption,
     Option,
     ShowProgress,
     Switch,
 )
-from tileyard.show.values import FilePath, Names, Share
+from tileyard.show.values import FilePath, Names, Share, parse_share
 from tileyard.verbs.regress.options.scripts import Higher, Printed, Scripts
 from tileyard.verbs.test.options.suites import Selected
 
 
-class RegressOptions(TypedDict, total=False):
+def _read_limit(given: Share | None, option: str) -> float:
+    """A share of base's time, 0 for none."""
+    return parse_share(given, option) if given else 0.0
+
+
+class BisectOptions(TypedDict, total=False):
+    """The options of ``bisect``, which ``regress`` has, too."""
+
+    fail_on: FigureLimits
+    select: Selected
+    exec: Scripts
+    printed: Printed
+    higher: Higher
+    target: AnyTarget
+    devices: DeviceNames
+    margin: SmallestChange
+    each: TimeEach
+    queue_limit: QueueLimit
+    run_limit: RunLimit
+    build_limit: BuildLimit
+    python_limit: PythonLimit
+    compile_workers: CompileWorkers
+
+
+class RegressOptions(BisectOptions, total=False):
     """The options of ``regress``."""
 
     fail_over: Annotated[
@@ -38,9 +63,9 @@ class RegressOptions(TypedDict, total=False):
             "Fail only where a kernel is known to be slower by more than this; by default by "
             "more than the margin.",
             metavar="PERCENT",
+            read=_read_limit,
         ),
     ]
-    fail_on: FigureLimits
     allow: Annotated[
         FilePath,
         FileOption(
@@ -50,22 +75,18 @@ class RegressOptions(TypedDict, total=False):
     ]
     reports: Annotated[
         Names,
-        Option(
+        NamesOption(
             "Compare reports of other tools instead: a number per side, in Markdown or JSON; repeatable.",
             metavar="FILE",
         ),
     ]
     noise_from: Annotated[
         Names,
-        Option(
+        NamesOption(
             "Earlier reports of the same form, from which the noise is estimated; repeatable.",
             metavar="FILE",
         ),
     ]
-    select: Selected
-    exec: Scripts
-    printed: Printed
-    higher: Higher
     static: Annotated[
         bool,
         Switch(
@@ -81,18 +102,9 @@ class RegressOptions(TypedDict, total=False):
             default=0,
         ),
     ]
-    target: AnyTarget
-    devices: DeviceNames
-    margin: SmallestChange
-    each: TimeEach
     budget: Budget
     all_configs: AllConfigs
     clean: Annotated[bool, Switch("Refuse a working tree with changes.")]
-    queue_limit: QueueLimit
-    run_limit: RunLimit
-    build_limit: BuildLimit
-    python_limit: PythonLimit
-    compile_workers: CompileWorkers
     comment: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
     png: Picture
     home: Home

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from tileyard.base.errors import UsageError
+from tileyard.base.measures import Measure
 from tileyard.show.options import Option, Switch, Text
 from tileyard.show.values import refuse_unused
-
-if TYPE_CHECKING:
-    from tileyard.base.measures import Measure
 
 Scripts = Annotated[
     bool,
@@ -31,19 +29,14 @@ Higher = Annotated[bool, Switch("With --printed: the higher number is the better
 
 
 def read_measure(
-    files: Sequence[str],
-    printed: str,
-    for_kernels: Mapping[str, object],
-    *,
-    scripts: bool,
-    higher: bool,
-) -> "Measure | None":
-    """The number that scripts print (a word after its group is the unit), None for their time. Raises
-    UsageError, also for options ``for_kernels``, which have no effect on scripts.
-    """
-    from tileyard.base.measures import Measure
+    files: Sequence[str], values: Mapping[str, Any], for_kernels: Mapping[str, object]
+) -> Measure | None:
+    """The number that scripts print, None for their time; a word after its group is the unit.
 
-    if not scripts:
+    Raises UsageError, also for options without effect: those ``for_kernels`` have none on scripts.
+    """
+    printed, higher = values["printed"], values["higher"]
+    if not values["exec"]:
         refuse_unused("without --exec", {"--printed": printed})
     else:
         refuse_unused("with --exec", for_kernels)

@@ -1,22 +1,51 @@
-"""The request of ``regress`` to the engine process. Light to import."""
+"""The request of ``regress`` and ``bisect``, and its form for the engine process."""
 
 from typing import Literal
 
 from tileyard.base.measures import Measure
-from tileyard.base.model import Limits, Side
+from tileyard.base.model import Limits, Record, Side
 from tileyard.service.verbs import Verb
 from tileyard.verbs.regress.result.gate import Gate
 from tileyard.verbs.regress.result.timed import Regression
 
 
+class RegressRequest(Record, kw_only=True):
+    """A comparison of ``base`` with ``head`` over ``files``, of a suite over what ``select`` says.
+
+    ``gate`` states which change matters, and which one fails. With ``scripts`` the files are scripts for
+    ``tileyard exec``, compared by ``measure``. No pair is timed for longer than ``case_s`` seconds, and
+    none is begun after ``budget_s``. With ``rounds`` all kernels are built that many times on each side,
+    and nothing is run. Pairs are ``built`` once, or known to be, ``timed`` as well, or ``confirmed`` if
+    they have changed: timed with their code at other places. A ``clean`` comparison refuses a working tree
+    with changes.
+    """
+
+    base: str
+    head: str
+    files: tuple[str, ...]
+    clean: bool = False
+    select: tuple[str, ...]
+    scripts: bool
+    measure: Measure | None
+    rounds: int = 0
+    target: str
+    devices: tuple[str, ...]
+    gate: Gate
+    case_s: float
+    budget_s: float | None = None
+    all_configs: bool = False
+    until: Literal["built", "timed", "confirmed"] = "confirmed"
+    limits: Limits
+    python_limit_s: float
+    compile_workers: int | None
+    queue_limit_s: float
+
+
 class StartRegress(Verb[Regression], kw_only=True):
-    """Time the kernels or programs of two sides against each other, where their binaries differ. A side's
-    files are Python files, each with the selected kernel or an empty name for all. With a ``suite``, its path
-    for base and head, the programs that ``select`` selects are compared instead; with ``scripts`` the files
-    are scripts for ``tileyard exec``, compared by ``measure``. ``gate`` states which change matters or fails.
-    No pair is timed for longer than ``case_s`` seconds, none begins after ``budget_s``. With ``rounds`` all
-    kernels are built that often per side, and nothing runs. Pairs are ``built`` once, or known to be,
-    ``timed`` too, and if changed ``confirmed`` with code at other places. The rest is as in StartTune.
+    """Begin to time the kernels or programs of two sides against each other, where their binaries differ.
+
+    The files of a side are Python files, each with the selected kernel or an empty name for all of its own.
+    With a ``suite``, the path of one for base and for head, its programs are compared instead.
     """
 
     opener = "tileyard.verbs.regress.plan.regressing:open_regress"
@@ -24,21 +53,10 @@ class StartRegress(Verb[Regression], kw_only=True):
 
     kept = "what was measured is recorded; the same command starts over"
 
+    request: RegressRequest
     base: Side
     head: Side
-    base_files: tuple[tuple[str, str], ...]
-    head_files: tuple[tuple[str, str], ...]
+    base_files: tuple[tuple[str, str], ...] = ()
+    head_files: tuple[tuple[str, str], ...] = ()
     target: str
-    gate: Gate
-    case_s: float
     suite: tuple[str, str] | None = None
-    scripts: bool = False
-    measure: Measure | None = None
-    select: tuple[str, ...] = ()
-    budget_s: float | None = None
-    rounds: int = 0
-    all_configs: bool = False
-    until: Literal["built", "timed", "confirmed"] = "confirmed"
-    limits: Limits = Limits()
-    compile_workers: int | None = None
-    queue_limit_s: float = 1800.0

@@ -67,7 +67,7 @@ class _Opened:
 
 async def open_regress(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Timed pairs, or rounds of builds."""
-    if start.rounds:
+    if start.request.rounds:
         from tileyard.verbs.regress.plan.static_building import open_rounds
 
         return await open_rounds(start, bench)
@@ -81,12 +81,12 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
         "head": msgspec.structs.replace(start.head, name="head"),
     }
     stored = {
-        name: await asyncio.to_thread(open_stored, side, start.select, bench)
+        name: await asyncio.to_thread(open_stored, side, start.request.select, bench)
         for name, side in sides.items()
         if side.stored
     }
     if not stored:
-        if start.suite is None and not start.scripts:
+        if start.suite is None and not start.request.scripts:
             return _plan(start, bench, await _open_kernels(start, bench))
         return _plan(start, bench, await _open_programs(start, bench, sides, stored))
     target = find_target(stored, "" if start.suite else start.target)
@@ -98,21 +98,23 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
             f"nothing can be compared: {', '.join(stored)} has {has}, and {named} is named"
         )
     if has_programs:
-        if start.gate.limits:
+        if start.request.gate.limits:
             raise UsageError("--fail-on has no effect on programs")
         return _plan(start, bench, await _open_programs(start, bench, sides, stored))
-    require_figures(start.gate.limits, target)
+    require_figures(start.request.gate.limits, target)
     return _plan(start, bench, await _open_stored_kernels(start, bench, target, sides, stored))
 
 
 async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     devices: Sequence[Device] = ()
     notes: tuple[str, ...] = ()
-    if start.until != "built":
+    if start.request.until != "built":
         devices, notes = await asyncio.to_thread(
             choose_calm, start.devices, start.target, bench.settings
         )
-    asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
+    asked = Asked(
+        target=start.target, all_configs=start.request.all_configs, limits=start.request.limits
+    )
     authors, base, head = await open_sides(start, asked, bench, devices=devices)
     if not (base.cases or head.cases):
         refused = (*head.refused, *base.refused)
@@ -169,11 +171,11 @@ async def _open_programs(
     usual = Measure(of="wall_time" if named else "cpu_time")
     paths = zip(sides, start.suite or (), strict=False)
     asked = {name: (sides[name], path) for name, path in paths if name not in stored}
-    read = await read_sides(asked, start.select, bench.settings)
-    if start.scripts:
+    read = await read_sides(asked, start.request.select, bench.settings)
+    if start.request.scripts:
         files = {"base": start.base_files, "head": start.head_files}
         read |= {
-            name: open_scripts(side, files[name], start.measure, start.limits)
+            name: open_scripts(side, files[name], start.request.measure, start.request.limits)
             for name, side in sides.items()
         }
     read |= {
@@ -213,8 +215,11 @@ def _tell_of_spared(spared: int) -> tuple[str, ...]:
 
 
 def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression]:
+    """The pairs of both sides, and the fold of their results."""
+    request, budget_s = start.request, start.request.budget_s
+
     def is_out_of_time() -> bool:
-        return start.budget_s is not None and bench.elapsed_s >= start.budget_s
+        return budget_s is not None and bench.elapsed_s >= budget_s
 
     began_s: list[float] = []
     told: list[dict[str, str]] = []
@@ -227,14 +232,14 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         if len(began_s) > 1:
             each_s = (began_s[-1] - began_s[0]) / (len(began_s) - 1)
             left_s = each_s * source.count_left()
-            if start.budget_s is not None:
-                left_s = min(left_s, max(start.budget_s - bench.elapsed_s, 0.0))
+            if budget_s is not None:
+                left_s = min(left_s, max(budget_s - bench.elapsed_s, 0.0))
         counted = PairsCounted(
             decided=len(source.pairs) - undecided, undecided=undecided, left_s=left_s
         )
         bench.conversation.tell_event(counted)
         if pair.is_over:
-            margin = start.gate.margin_of(pair.name)
+            margin = request.gate.margin_of(pair.name)
             row = describe_pair(pair, FALSE_DISCOVERIES / len(source.pairs), margin)
             kind = {side: kind_of(trial) for side, trial in pair.failure.items()}
             if kind and kind in told:  # the result counts those that fail alike
@@ -243,11 +248,11 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             bench.conversation.tell_event(Note(text=f"{describe_row(row)}; {undecided} undecided"))
 
     cases = {name: _to_time(own) for name, own in opened.cases.items()}
-    is_over = (lambda: True) if start.until == "built" else is_out_of_time
+    is_over = (lambda: True) if request.until == "built" else is_out_of_time
     # What is already built cannot be built with its code at other places.
-    can_shift = start.until == "confirmed" and opened.packed is None
+    can_shift = request.until == "confirmed" and opened.packed is None
     shifts = list_shifted(opened.target) if can_shift else ()
-    source = Pairs(cases, start.gate, start.case_s, shifts, is_over)
+    source = Pairs(cases, request.gate, request.case_s, shifts, is_over)
     source.watch = watch
 
     def fold(ending: Ending) -> Regression:
@@ -256,9 +261,9 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             for pair in source.pairs
             for side, case in (("base", pair.base), ("head", pair.head))
         ]
-        require_reported(start.gate.limits, opened.target, built)
-        found, alarms, mean = fold_pairs(source, opened.refused, start.gate)
-        rows, notes = start.gate.judge(_add_changes(found, source.pairs, ending))
+        require_reported(request.gate.limits, opened.target, built)
+        found, alarms, mean = fold_pairs(source, opened.refused, request.gate)
+        rows, notes = request.gate.judge(_add_changes(found, source.pairs, ending))
         return Regression(
             run=ending.run,
             target=opened.target,
@@ -266,12 +271,12 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             silicon=opened.devices[0].identity if opened.devices else "",
             base=start.base.name,
             head=start.head.name,
-            margin=start.gate.margin,
-            fail_over=start.gate.fail_over,
+            margin=request.gate.margin,
+            fail_over=request.gate.fail_over,
             rows=rows,
             compared=opened.compared,
             false_alarms=alarms,
-            controls=find_controls(source, start.gate.margin),
+            controls=find_controls(source, request.gate.margin),
             mean=mean,
             reason=ending.reason,
             seconds=ending.seconds,
@@ -293,12 +298,12 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
         packed=opened.packed,
         workplace=Workplace(
             reuse=False,
-            queue_limit_s=start.queue_limit_s,
-            compile_workers=start.compile_workers,
+            queue_limit_s=request.queue_limit_s,
+            compile_workers=request.compile_workers,
         ),
         is_cut_short=is_out_of_time,
-        budget_s=start.budget_s,
-        budget_reason=f"the budget of {start.budget_s or 0:g} s was spent before this case was reached",
+        budget_s=budget_s,
+        budget_reason=f"the budget of {budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: True,
     )
 

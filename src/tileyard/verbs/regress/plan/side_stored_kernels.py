@@ -53,7 +53,7 @@ async def open_kernels(
         (beside,) = found.values()
         reader = _Beside(authors, name, settings)
         refused[name] = [failed for file in files[name] async for failed in reader.read(*file)]
-        found[name] = reader.choose(beside, start.select)
+        found[name] = reader.choose(beside, start.request.select)
     base, head = found["base"], found["head"]
     if not base.keys() & head.keys() and not any(refused.values()):
         raise UsageError(
@@ -66,7 +66,7 @@ async def open_kernels(
     lost = {one.case for own in refused.values() for one in own}
     cases = {
         name: [
-            _make_case(case, name, target, start.limits)
+            _make_case(case, name, target, start.request.limits)
             for case in found[name].values()
             if case.id not in lost
         ]

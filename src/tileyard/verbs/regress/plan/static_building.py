@@ -19,20 +19,24 @@ from tileyard.verbs.tune.plan.sweep import Sweep
 
 async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Plan all rounds. Kernels that cannot even be begun are in the result, too, with the reason."""
-    asked = Asked(target=start.target, all_configs=start.all_configs, limits=start.limits)
+    asked = Asked(
+        target=start.target, all_configs=start.request.all_configs, limits=start.request.limits
+    )
     authors, base, head = await open_sides(start, asked, bench, recall=False)
-    rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.rounds)]
+    rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.request.rounds)]
     sweep = Sweep(*rounds)
 
     def fold(ending: Ending) -> Regression:
         def describe(kernels: SideKernels) -> tuple[tuple[Build, ...], ...]:
             return tuple(
                 (*kernels.describe(f"{number}/{kernels.side}/", ending), *kernels.refused)
-                for number in range(start.rounds)
+                for number in range(start.request.rounds)
             )
 
         names = (start.base.name, start.head.name)
-        found = compare_sides(start.target, names, describe(base), describe(head), start.gate)
+        found = compare_sides(
+            start.target, names, describe(base), describe(head), start.request.gate
+        )
         return msgspec.structs.replace(found, reason=ending.reason, seconds=ending.seconds)
 
     return Plan(
@@ -44,7 +48,7 @@ async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
         workplace=Workplace(
             reuse=False,
             rebuild=True,
-            compile_workers=start.compile_workers,
+            compile_workers=start.request.compile_workers,
             group_size=1,  # each kernel has a build time of its own
         ),
     )

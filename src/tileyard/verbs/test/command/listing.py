@@ -13,8 +13,7 @@ from tileyard.engine.anonymous import KIND
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, find_needs
-from tileyard.verbs.test.options.start import StartTest
-from tileyard.verbs.test.options.test import TestOptions, start_test
+from tileyard.verbs.test.options.test import StartTest, TestOptions, start_test
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times
 from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels

@@ -1,20 +1,21 @@
 """A prediction: from cases and their times to the plan of their run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from tileyard.base.errors import UsageError
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
-from tileyard.show.options import complete
-from tileyard.show.values import read_names, read_texts, read_time_s, refuse_unused
+from tileyard.show.options import complete, fill, read_options
+from tileyard.show.values import refuse_unused
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND
 from tileyard.verbs.test.options.plan import PlanOptions
-from tileyard.verbs.test.options.suites import read_some_s, read_split
+from tileyard.verbs.test.options.suites import EVERYTHING, Wish
 from tileyard.verbs.test.plan.durations import (
     Known,
     expect_imported,
@@ -37,7 +38,7 @@ from tileyard.verbs.test.plan.plan import Prediction, Split, predict
 from tileyard.verbs.test.plan.reading import read_suite
 from tileyard.verbs.test.plan.shards import parse_shard
 from tileyard.verbs.test.plan.step_times import Goldens, KnownSteps, add_steps
-from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase
 
 COSTS = ("startup", "launch", "lead")
 """The costs of starting: options, and with ``_s`` fields of ``Costs``."""
@@ -54,35 +55,33 @@ def predict_run(
     """
     options = complete(PlanOptions, given)
     _refuse_contradictions(suite, options)
-    given_s = ((f"{name}_s", f"--{name}", options[name]) for name in COSTS)  # type: ignore[literal-required]
-    costs_s = {field: read_time_s(flag, time) for field, flag, time in given_s if time is not None}
+    values = read_options(PlanOptions, options)
+    costs_s = {f"{name}_s": values[name] for name in COSTS if values[name] is not None}
     file, shard = options["durations"], options["shard"]
     bounds = Bounds(
         shard=parse_shard(shard) if shard else None,
-        budget_s=read_some_s("--budget", options["budget"]),
+        budget_s=values["budget"],
         slots=len(settings.cores) if options["slots"] is None else options["slots"],
         costs=replace(NO_COSTS, per=options["per"], **costs_s),
     )
-    split = read_split(options["split"])
-    case_s = read_some_s("--case-time", options["case_time"])
+    split = values["split"]
     times = None if file is None else read_times(Path(file), options["durations_pattern"])
     if suite is not None:
         if not suite.exists():
             raise UsageError(f"there is no suite {suite}")
-        parameters = read_texts(options["set"], "--set")
-        whole = read_suite(suite, settings, parameters=parameters)
+        whole = read_suite(suite, settings, parameters=values["set"])
         memory = read_memory(settings.home, whole.remembered_as)
         costs = memory.costs(settings.lanes, has_devices=bool(options["class_"]))
         costs = replace(costs, per=options["per"], **costs_s)
         imported = {} if times is None else _learn(times, whole, Path(str(file)))
-        ahead = _Ahead(whole, options, replace(bounds, costs=costs), memory.steps)
+        ahead = _Ahead(whole, values, replace(bounds, costs=costs), memory.steps)
         found = ahead.predict(imported, read_run_times(), split)
         notes = (*found.notes, *note_strangers(times or (), whole.cases))
         then = tuple(replace(part, file=str(file or "")) for part in found.then)
         return replace(found, notes=notes, then=then, file=str(file or ""))
     if times is None:
         raise UsageError("nothing to plan", "name a suite, or a file of times with --durations")
-    expected = expect_imported(times, case_s)
+    expected = expect_imported(times, values["case_time"])
     some = narrow(expected, [one.testcase for one in expected], bounds)
     alone = predict(some.expected, bounds.slots, split, bounds.costs)
     alone = replace(alone, left_out=some.left_out, file=str(file))
@@ -92,7 +91,7 @@ def predict_run(
 def _refuse_contradictions(suite: Path | None, options: PlanOptions) -> None:
     if suite is not None and options["case_time"] is not None:
         raise UsageError("--case-time is for imported times: a suite's cases are known")
-    chooses = options["policy"] != "full" or options["select"] or options["skip"]
+    chooses = options["policy"] != EVERYTHING or options["select"] or options["skip"]
     if suite is None and (chooses or options["class_"]):
         raise UsageError(
             "--policy, --select, --skip and --class choose of a suite, and none is named"
@@ -108,20 +107,16 @@ class _Ahead:
     """The run of a suite that the options request, examined before it begins."""
 
     def __init__(
-        self, suite: Suite, options: PlanOptions, bounds: Bounds, steps: KnownSteps
+        self, suite: Suite, values: Mapping[str, Any], bounds: Bounds, steps: KnownSteps
     ) -> None:
-        self._classes = dict.fromkeys((COMMAND, options["target"]), options["class_"])
-        if not options["class_"]:
+        self._classes = dict.fromkeys((COMMAND, values["target"]), values["class_"])
+        if not values["class_"]:
             suite = replace(suite, cases=tuple(map(hold_one, suite.cases)))
         self._suite = suite
         self._bounds = bounds
         self._steps = steps
-        self._find_target = partial(target_of, kernels=options["target"])
-        self._wish = Wish(
-            policy=options["policy"],
-            select=read_names(options["select"]),
-            skip=read_names(options["skip"]),
-        )
+        self._find_target = partial(target_of, kernels=values["target"])
+        self._wish = fill(Wish, values)
 
     def predict(
         self, imported: dict[str, Known], known: Sequence[RunTime], split: Split

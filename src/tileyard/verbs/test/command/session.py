@@ -12,8 +12,7 @@ from tileyard.show.opening import load_settings, print_json, read_run_times
 from tileyard.show.session import carry_on, carry_out
 from tileyard.show.words import clean_line
 from tileyard.verbs.test.command.suite_run import run_suite
-from tileyard.verbs.test.options.start import StartTest
-from tileyard.verbs.test.options.test import TestOptions
+from tileyard.verbs.test.options.test import StartTest, TestOptions
 from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.github import annotations
 from tileyard.verbs.test.view.progress import SuiteLayout

@@ -11,8 +11,7 @@ from tileyard.base.events import CaseEnded, Event, RunStarted
 from tileyard.base.settings import Settings
 from tileyard.show.carrying import Carry
 from tileyard.show.options import complete
-from tileyard.show.values import read_names, read_texts
-from tileyard.verbs.test.options.test import TestOptions, start_test
+from tileyard.verbs.test.options.test import StartTest, TestOptions, start_test
 from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.files import CaseLogs, Report
 from tileyard.verbs.test.view.github import write_step_summary
@@ -38,7 +37,7 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
     """Run a suite, and write the requested files. Raises UsageError for one that cannot be begun."""
     options = complete(TestOptions, given)
     start = start_test(suite, options)
-    rerun = rerun_command(*_name(suite, options))
+    rerun = rerun_command(*_name(suite, options, start))
     layout = SuiteLayout(settings.home, rerun, is_verbose=options["verbose"])
     folder = options["logs"]
     logs = None if folder is None else CaseLogs(Path(folder), settings.home)
@@ -68,12 +67,11 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
     return SuiteRun(result=result, rerun=rerun, errors=errors)
 
 
-def _name(suite: str, options: TestOptions) -> list[str]:
+def _name(suite: str, options: TestOptions, start: StartTest) -> list[str]:
     """The command line's name for this suite."""
-    parameters = read_texts(options["set"], "--set")
     return [
         *([suite] if suite else ["--from", str(options["from_"])]),
-        *(text for key, value in parameters.items() for text in ("--set", f"{key}={value}")),
-        *(text for name in read_names(options["devices"]) for text in ("--devices", name)),
+        *(text for key, value in start.parameters.items() for text in ("--set", f"{key}={value}")),
+        *(text for name in start.devices for text in ("--devices", name)),
         *(["--sanitize"] if options["sanitize"] else []),
     ]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from tileyard.show.kernel_options import Budget, TargetName
+from tileyard.show.kernel_options import TargetName
 from tileyard.show.options import Home, Option, Text, TimeOption
 from tileyard.show.values import Time
 from tileyard.verbs.test.options.suites import (
@@ -16,6 +16,8 @@ from tileyard.verbs.test.options.suites import (
     PolicyName,
     Selected,
     Skipped,
+    SuiteBudget,
+    read_some_s,
 )
 
 
@@ -26,7 +28,9 @@ class PlanOptions(TypedDict, total=False):
     durations_pattern: DurationsPattern
     slots: CaseSlots
     split: PieceLength
-    case_time: Annotated[Time | None, TimeOption("Length of the cases of imported testcases.")]
+    case_time: Annotated[
+        Time | None, TimeOption("Length of the cases of imported testcases.", read=read_some_s)
+    ]
     startup: Annotated[
         Time | None,
         TimeOption(
@@ -57,5 +61,5 @@ class PlanOptions(TypedDict, total=False):
     target: TargetName
     class_: Annotated[str, Text(ONLY_CLASS, metavar="CLASS")]
     shard: PartOf
-    budget: Budget
+    budget: SuiteBudget
     home: Home

@@ -3,28 +3,72 @@
 from typing import Annotated, Literal
 
 from tileyard.base.errors import UsageError
-from tileyard.show.options import Option, Text
-from tileyard.show.values import FilePath, Names, Pairs, Time, read_time_s
+from tileyard.base.model import Record
+from tileyard.show.kernel_options import BudgetOption
+from tileyard.show.options import FileOption, NamesOption, Option, Text
+from tileyard.show.values import FilePath, Names, Pairs, Time, read_texts, read_time_s
 
-PolicyName = Annotated[str, Option("full, smoke, or a policy of the suite's own.", default="full")]
+EVERYTHING = "full"
+"""The policy that selects all cases."""
+
+
+class Wish(Record):
+    """The requested selection. ``rerun`` are the ids of cases to run again, None if all may run.
+
+    ``select`` and ``skip`` contain texts as ``choosing.find_meant`` reads them: a case must match one
+    of ``select``, if there is any, and none of ``skip``.
+    """
+
+    policy: str = EVERYTHING
+    select: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    rerun: tuple[str, ...] | None = None
+
+
+def read_some_s(given: Time | None, option: str) -> float:
+    """A time, 0 if none is requested; a time of length 0 is refused."""
+    seconds = read_time_s(given, option) or 0.0
+    if given is not None and not seconds:
+        raise UsageError(f"{option}: {given!r} holds no case")
+    return seconds
+
+
+def _read_split(given: Time, option: str) -> float | Literal["auto", "off"]:
+    """Maximum length of pieces: a time, or one of these words."""
+    match given:
+        case "auto":
+            return "auto"
+        case "off":
+            return "off"
+        case _:
+            return read_some_s(given, option)
+
+
+PolicyName = Annotated[
+    str, Option("full, smoke, or a policy of the suite's own.", default=EVERYTHING)
+]
 Selected = Annotated[
     Names,
-    Option(
+    NamesOption(
         "Cases by id, glob or tag; also joined, as in 'rows and not f16'.",
         metavar="TEXT",
         flags=("--select", "--case", "-k"),
     ),
 ]
-Skipped = Annotated[Names, Option("Leave these cases out, named as for --select.", metavar="TEXT")]
+Skipped = Annotated[
+    Names, NamesOption("Leave these cases out, named as for --select.", metavar="TEXT")
+]
 ONLY_CLASS = "Only what ran on devices of this class."
 EXPECTED_TIMES = "Times of cases: CSV, .test_durations, JUnit, log, or a folder of JUnit files."
 Durations = Annotated[
     FilePath,
-    Option(
+    FileOption(
         EXPECTED_TIMES,
         metavar="FILE|DIR",
     ),
 ]
+SuiteBudget = Annotated[Time | None, BudgetOption(read=read_some_s)]
+ToolchainFile = Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
 PartOf = Annotated[
     str,
     Text(
@@ -46,6 +90,7 @@ ParameterValues = Annotated[
         "A value of a parameter of the suite; by default its first.",
         metavar="NAME=VALUE",
         flags=("--set",),
+        read=read_texts,
     ),
 ]
 DurationsPattern = Annotated[
@@ -57,24 +102,10 @@ DurationsPattern = Annotated[
 ]
 PieceLength = Annotated[
     Time,
-    Option("Maximum length of a piece of a testcase.", metavar="auto|off|TIME", default="auto"),
+    Option(
+        "Maximum length of a piece of a testcase.",
+        metavar="auto|off|TIME",
+        default="auto",
+        read=_read_split,
+    ),
 ]
-
-
-def read_some_s(option: str, given: Time | None) -> float:
-    """A time, 0 if none is requested; a time of length 0 is refused."""
-    seconds = 0.0 if given is None else read_time_s(option, given)
-    if given is not None and not seconds:
-        raise UsageError(f"{option}: {given!r} holds no case")
-    return seconds
-
-
-def read_split(given: Time) -> float | Literal["auto", "off"]:
-    """Maximum length of pieces: a time, or one of these words."""
-    match given:
-        case "auto":
-            return "auto"
-        case "off":
-            return "off"
-        case _:
-            return read_some_s("--split", given)

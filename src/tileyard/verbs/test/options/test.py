@@ -1,11 +1,11 @@
-"""The options of ``test``."""
+"""The options of ``test``, and its request to the engine. Light to import."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from tileyard.base.errors import UsageError
+from tileyard.service.verbs import Verb
 from tileyard.show.kernel_options import (
-    Budget,
     BundleFile,
     CheckSync,
     CommitName,
@@ -17,7 +17,6 @@ from tileyard.show.kernel_options import (
     RequireCheck,
     Sanitize,
     TargetName,
-    read_python_limit,
     target_at,
 )
 from tileyard.show.options import (
@@ -28,15 +27,10 @@ from tileyard.show.options import (
     Switch,
     Text,
     complete,
+    fill,
+    read_options,
 )
-from tileyard.show.values import (
-    FilePath,
-    read_names,
-    read_path,
-    read_texts,
-    read_time_s,
-    refuse_unused,
-)
+from tileyard.show.values import FilePath, refuse_unused
 from tileyard.verbs.test.options.suites import (
     CaseSlots,
     Durations,
@@ -47,12 +41,13 @@ from tileyard.verbs.test.options.suites import (
     PolicyName,
     Selected,
     Skipped,
-    read_some_s,
-    read_split,
+    SuiteBudget,
+    ToolchainFile,
+    Wish,
 )
 
 if TYPE_CHECKING:
-    from tileyard.verbs.test.options.start import StartTest
+    from tileyard.verbs.test.result.result import SuiteResult  # noqa: F401 - of the verb, in quotes
 
 
 class TestOptions(TypedDict, total=False):
@@ -68,7 +63,7 @@ class TestOptions(TypedDict, total=False):
     slots: CaseSlots
     split: PieceLength
     shard: PartOf
-    budget: Budget
+    budget: SuiteBudget
     changed: Annotated[
         str,
         Text(
@@ -87,7 +82,7 @@ class TestOptions(TypedDict, total=False):
         Switch("Start no new cases after the first failure.", flags=("--fail-fast", "-x")),
     ]
     retries: Annotated[int | None, Option("Number of times to run a failed case again.", least=0)]
-    toolchain: Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
+    toolchain: ToolchainFile
     commit: CommitName
     require_check: RequireCheck
     check_sync: CheckSync
@@ -99,7 +94,7 @@ class TestOptions(TypedDict, total=False):
     keep_work: Annotated[bool, Switch("Keep the work folders of passed cases, too.")]
     junit: Annotated[FilePath, FileOption("Write JUnit XML.")]
     summary: Annotated[FilePath, FileOption("Write the result as JSON.")]
-    logs: Annotated[FilePath, Option("Copy what each case printed to CASE.log.", metavar="DIR")]
+    logs: Annotated[FilePath, FileOption("Copy what each case printed to CASE.log.", metavar="DIR")]
     verbose: Annotated[
         bool,
         Switch(
@@ -111,12 +106,59 @@ class TestOptions(TypedDict, total=False):
     progress: ShowProgress
 
 
-def start_test(suite: str, given: TestOptions) -> "StartTest":
-    """The verb for a suite, empty if it is a bundle. Raises UsageError."""
-    from tileyard.verbs.test.options.start import StartTest
-    from tileyard.verbs.test.result.records import Wish
+class StartTest(Verb["SuiteResult"], kw_only=True):
+    """Begin a run of a suite: of ``path``, the cases that ``wish`` selects.
 
+    ``slots`` is the number of cases of programs that run at once if no ``devices`` are named, None for one
+    on each core; for kernels on a CPU it is the number of parts of the cores. ``split`` is the maximum
+    length of a piece, in seconds. ``shard`` is ``2/8`` for the second of eight. ``budget_s`` is 0 for no
+    budget. ``changed`` leaves out the cases that the run of that name, or ``any``, has proven, and with
+    ``is_explained`` each case states what decided; ``rerun_failed`` leaves out those that did not fail in
+    their last run. ``durations`` is a file of times measured elsewhere, ``durations_pattern`` selects its
+    lines with times if it is a log of an unknown kind, ``toolchain`` is a bundle that steps use, which must
+    be of ``commit`` if that is given. ``is_bundle`` is set if ``path`` is a bundle of a suite; with
+    ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` None means the policy's
+    value. With ``require_check`` a case that nothing was compared with fails. Without ``keep_work`` the
+    folders of cases that passed are removed. With ``fail_fast`` nothing is begun after the first failure
+    that gates. ``check_sync`` is as in a yard. ``parameters`` are values of the suite's parameters; the
+    others have their first value.
+    """
+
+    opener = "tileyard.verbs.test.plan.suites:open_suite"
+    result = "tileyard.verbs.test.result.result:SuiteResult"
+    kept = (
+        "finished cases are recorded; --changed any skips those that passed with the same content"
+    )
+
+    path: str
+    wish: Wish
+    slots: int | None
+    split: float | Literal["auto", "off"]
+    shard: str
+    budget_s: float
+    changed: str
+    parameters: dict[str, str]
+    is_explained: bool
+    durations: str
+    durations_pattern: str
+    toolchain: str
+    commit: str
+    is_bundle: bool
+    pack_to: str = ""
+    rerun_failed: bool
+    fail_fast: bool
+    retries: int | None
+    require_check: bool
+    keep_work: bool
+    check_sync: bool | None
+    compile_workers: int | None
+    queue_limit_s: float
+
+
+def start_test(suite: str, given: TestOptions) -> StartTest:
+    """The verb for a suite, empty if it is a bundle. Raises UsageError."""
     options = complete(TestOptions, given)
+    values = read_options(TestOptions, options)
     bundle = options["from_"]
     if bool(suite) == bool(bundle):
         raise UsageError("give a suite, or a bundle with --from")
@@ -132,35 +174,13 @@ def start_test(suite: str, given: TestOptions) -> "StartTest":
     named = Path(suite or bundle or "")
     if not named.exists():
         raise UsageError(f"there is no suite {named}")
-    return StartTest(
+    return fill(
+        StartTest,
+        values,
         path=str(named.absolute()),
         is_bundle=bool(bundle),
-        wish=Wish(
-            policy=options["policy"],
-            select=read_names(options["select"]),
-            skip=read_names(options["skip"]),
-        ),
+        wish=fill(Wish, values),
         target=target_at(options["target"], "", sanitize=options["sanitize"]),
-        devices=read_names(options["devices"]),
-        slots=options["slots"] or 0,
-        split=read_split(options["split"]),
-        shard=options["shard"],
-        budget_s=read_some_s("--budget", options["budget"]),
-        changed=options["changed"],
         is_explained=options["why"],
-        durations=read_path(options["durations"]),
-        parameters=read_texts(options["set"], "--set"),
-        durations_pattern=options["durations_pattern"],
-        toolchain=read_path(options["toolchain"]),
-        commit=options["commit"],
-        rerun_failed=options["rerun_failed"],
-        fail_fast=options["fail_fast"],
-        retries=options["retries"],
-        golden_threads=options["golden_threads"] or 0,
-        python_limit_s=read_python_limit(options["python_limit"]),
-        require_check=options["require_check"],
-        keep_work=options["keep_work"],
-        check_sync=options["check_sync"],
-        compile_workers=options["compile_workers"],
-        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
+        parameters=values["set"],
     )

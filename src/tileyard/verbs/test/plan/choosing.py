@@ -15,16 +15,10 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import KernelWork
 from tileyard.base.quarantine import find_idle, find_quarantined, fits
 from tileyard.base.wording import count_of
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.dtypes import dtype_class
 from tileyard.verbs.test.plan.expressions import is_expression, select
-from tileyard.verbs.test.result.records import (
-    LeftOut,
-    Policy,
-    Selection,
-    Suite,
-    SuiteCase,
-    Wish,
-)
+from tileyard.verbs.test.result.records import LeftOut, Policy, Selection, Suite, SuiteCase
 
 BUILT_IN = {
     "full": Policy(name="full", select="full"),

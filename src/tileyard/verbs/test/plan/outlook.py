@@ -8,12 +8,13 @@ import msgspec
 from tileyard.base.model import CommandWork, Record
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.budget import fit_budget, gather_facts
 from tileyard.verbs.test.plan.choosing import choose, find_policy, find_uncovered
 from tileyard.verbs.test.plan.durations import Known, expect, learn
 from tileyard.verbs.test.plan.pieces import NO_COSTS, Costs
 from tileyard.verbs.test.plan.shards import Shard, measure_shards, take_shard
-from tileyard.verbs.test.result.records import Expected, LeftOut, Selection, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Expected, LeftOut, Selection, Suite, SuiteCase
 
 IN_SHARD = "another shard than"
 """Beginning of the reason of a case that another job runs."""

@@ -31,6 +31,7 @@ from tileyard.base.wording import count_of
 from tileyard.engine.programs import CASE
 from tileyard.targets.command.step_site import StepSite
 from tileyard.targets.registry import COMMAND
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.files.steps import double
 from tileyard.verbs.test.plan.kernel_cases import ONLY
@@ -39,7 +40,7 @@ from tileyard.verbs.test.plan.packed import find_named
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.reading import read_suite
 from tileyard.verbs.test.plan.source import limit_runner
-from tileyard.verbs.test.result.records import Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Suite, SuiteCase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, TrialQuery
 from tileyard.targets.command.step_site import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, is_timed
-from tileyard.verbs.test.options.start import StartTest
+from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options.test import StartTest
 from tileyard.verbs.test.plan.choosing import find_policy
 from tileyard.verbs.test.plan.durations import learn_imported, note_strangers
 from tileyard.verbs.test.plan.imports import read_times
@@ -62,7 +63,7 @@ from tileyard.verbs.test.result.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, Wish, count_devices
+from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, count_devices
 from tileyard.verbs.test.result.result import (
     Makespan,
     SuiteResult,
@@ -442,5 +443,5 @@ class _OpenSuite:
         start, settings = self._start, self._settings
         if (target == COMMAND and not start.devices) or start.pack_to:
             return make_slots(start.slots or len(settings.cores))
-        names = start.devices or share_cores(target, start.slots, settings)
+        names = start.devices or share_cores(target, start.slots or 0, settings)
         return choose_devices(names, target, settings)

@@ -117,17 +117,6 @@ class Suite(Record):
 # ---- choosing -------------------------------------------------------------------------------
 
 
-class Wish(Record):
-    """The requested selection: a case must match one of ``select``, if any, and none of ``skip``, texts for
-    ``choosing.find_meant``. ``rerun`` are ids to run again, None if all may run.
-    """
-
-    policy: str = "full"
-    select: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    rerun: tuple[str, ...] | None = None
-
-
 class LeftOut(Record):
     """A case that does not run, and why."""
 

@@ -7,7 +7,7 @@ from tileyard.show.kernel_options import EmittedText
 from tileyard.show.opening import load_settings, print_json
 from tileyard.show.session import carry_out
 from tileyard.verbs.tune.command.emitting import emit_text
-from tileyard.verbs.tune.options.start import StartTune
+from tileyard.verbs.tune.options.tune import StartTune
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.trials import print_verdict
 from tileyard.workers.run_records import find_run

@@ -6,15 +6,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tileyard.base.errors import UsageError
+from tileyard.base.model import Record, Value
 from tileyard.base.wording import show_value
 from tileyard.show.values import read_choices
-
-if TYPE_CHECKING:
-    from tileyard.base.model import Value
-    from tileyard.verbs.tune.result.records import Shape
 
 Shapes: TypeAlias = (
     str | os.PathLike[str] | Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object]]
@@ -26,8 +23,21 @@ MOST = 10_000
 LIST, WEIGHT = "shape", "weight"
 
 
-def read_shapes(given: object) -> "tuple[Shape, ...]":
-    """The shapes of a file, or of a list or mapping by name. Raises UsageError naming an error's place."""
+class Shape(Record):
+    """Arguments to tune a kernel for, beside those of all shapes, and of the kernel's own shape ``declared``.
+
+    ``weight`` is their frequency, in any unit. ``where`` is the beginning of messages about them.
+    """
+
+    arguments: dict[str, Value]
+    weight: float = 1.0
+    name: str = ""
+    declared: str = ""
+    where: str = ""
+
+
+def read_shapes(given: object) -> tuple[Shape, ...]:
+    """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of an error."""
     if isinstance(given, str | os.PathLike):
         # Half of the time that a command takes to start, for those that read no such file.
         from tileyard.base.places import Document, Place
@@ -59,12 +69,8 @@ def read_shapes(given: object) -> "tuple[Shape, ...]":
     return shapes
 
 
-def cross_shapes(
-    names: Iterable[str], axes: "Mapping[str, Sequence[Value]]"
-) -> "tuple[Shape, ...]":
-    """Each named set of arguments with each combination of values. Raises UsageError for too many."""
-    from tileyard.verbs.tune.result.records import Shape
-
+def cross_shapes(names: Iterable[str], axes: Mapping[str, Sequence[Value]]) -> tuple[Shape, ...]:
+    """Each of a kernel's named sets of arguments with each combination of further values. Raises UsageError for too many."""
     named = tuple(dict.fromkeys(names)) or ("",)
     if len(named) * math.prod(map(len, axes.values())) > MOST:
         raise UsageError(f"--arg: there are more than {MOST} shapes")
@@ -78,9 +84,7 @@ def cross_shapes(
     return tuple(shapes)
 
 
-def _read(listed: object, where: Where) -> "Iterator[Shape]":
-    from tileyard.verbs.tune.result.records import Shape
-
+def _read(listed: object, where: Where) -> Iterator[Shape]:
     is_named = isinstance(listed, Mapping)
     if not isinstance(listed, Mapping | Sequence) or isinstance(listed, str):
         raise UsageError(f"{where()}: {show_value(listed)} is not a list of shapes")
@@ -109,7 +113,7 @@ def _read(listed: object, where: Where) -> "Iterator[Shape]":
             )
 
 
-def _read_values(name: object, given: object, where: str) -> "tuple[Value, ...]":
+def _read_values(name: object, given: object, where: str) -> tuple[Value, ...]:
     """The values of an argument: one, or each of a list."""
     listed = given if isinstance(given, list | tuple | range) else [given]
     for value in listed:

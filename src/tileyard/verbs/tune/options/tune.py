@@ -1,9 +1,14 @@
-"""The options of ``tune``, and the verbs that they make."""
+"""The options of ``tune``, and the requests to the engine that follow from them. Light to import."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypedDict, get_args
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypedDict, get_args
 
+import msgspec
+
+from tileyard.base.draws import Draw, EdgeValues
 from tileyard.base.errors import UsageError
+from tileyard.base.model import CheckPolicy, Limits, Record, TimingPolicy, Value
+from tileyard.service.verbs import KernelVerb, Verb
 from tileyard.show.kernel_options import (
     ArgumentChoices,
     Budget,
@@ -29,45 +34,57 @@ from tileyard.show.kernel_options import (
     TargetName,
     check_reference,
     read_limits,
-    read_python_limit,
-    read_sizes,
     target_at,
 )
 from tileyard.show.options import (
-    FileOption,
     Home,
+    NamesOption,
+    NumberOption,
     Option,
     ShowProgress,
     Switch,
     Text,
     complete,
-    list_fields,
+    fill,
+    list_given,
+    read_options,
+    usually,
 )
 from tileyard.show.values import (
     Names,
     Number,
     Repeats,
     Share,
-    parse_count,
-    parse_factor,
     parse_share,
-    read_choices,
     read_names,
-    read_path,
     read_repeats,
-    read_time_s,
+    read_text,
     refuse_unused,
 )
 from tileyard.targets.registry import find_needs
-from tileyard.verbs.tune.options.shapes import Shapes, cross_shapes, read_shapes
+from tileyard.verbs.tune.options.shapes import Shape, Shapes, cross_shapes, read_shapes
 
 if TYPE_CHECKING:
-    from tileyard.base.draws import Draw
-    from tileyard.base.model import TimingPolicy
-    from tileyard.verbs.tune.options.start import StartTable, StartTune
+    from tileyard.base.settings import Settings
+
+    # Of the verbs, in quotes.
+    from tileyard.verbs.tune.result.records import StudyResult, TableResult  # noqa: F401
 
 USUAL_WITHIN = "5%"
 MOST_TRIALS = 200
+ALL_CONFIGS = 1_000_000
+"""A limit that no space reaches, which selects every point of a space."""
+
+
+def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
+    """The named kinds of values, in their own order."""
+    known = get_args(EdgeValues)
+    asked = list(filter(None, ",".join(read_names(given)).split(",")))
+    for name in asked:
+        if name not in (*known, "all"):
+            raise UsageError(f"{option} {name!r} is not one of {', '.join(known)}, all")
+    return known if "all" in asked else tuple(kind for kind in known if kind in asked)
+
 
 TrialCount = Annotated[
     int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
@@ -94,26 +111,26 @@ class StudyOptions(TypedDict, total=False):
     ]
     inputs: Annotated[
         str | Callable[..., object] | None,
-        Text("A function of the file that makes the inputs, as in tileyard.kernel."),
+        Text(
+            "A function of the file that makes the inputs, as in tileyard.kernel.", read=read_text
+        ),
     ]
     flops: Annotated[
         str | float | Callable[..., object] | None,
         Option(
             "The work of a launch in floating-point operations: a formula such as 2*M*N*K.",
             metavar="FORMULA",
+            read=read_text,
         ),
     ]
     reference: Reference
     rtol: Annotated[
         Number | None,
-        Option("Relative tolerance, in place of the kernel's own.", metavar="NUMBER"),
+        NumberOption("Relative tolerance, in place of the kernel's own."),
     ]
     atol: Annotated[
         Number | None,
-        Option(
-            "Absolute tolerance, in units of the output's root mean square, likewise.",
-            metavar="NUMBER",
-        ),
+        NumberOption("Absolute tolerance, in units of the output's root mean square, likewise."),
     ]
     check: Checked
     require_check: RequireCheck
@@ -127,6 +144,7 @@ class StudyOptions(TypedDict, total=False):
         Option(
             "Also check the finalists on inputs of zeros, tiny, largest, inf, nan, or all of these.",
             metavar="KIND,...",
+            read=_read_edges,
         ),
     ]
     target: TargetName
@@ -134,7 +152,7 @@ class StudyOptions(TypedDict, total=False):
     devices: DeviceNames
     also_build: Annotated[
         Names,
-        Option(
+        NamesOption(
             "Also report which configs can be built for a target such as cuda:sm_90a; repeatable.",
             metavar="TARGET",
         ),
@@ -168,6 +186,7 @@ class StudyOptions(TypedDict, total=False):
         Option(
             "Launches of a config before it is timed, as a number or a time: 25, 50ms.",
             metavar="N|TIME",
+            read=read_repeats,
         ),
     ]
     repeat: Annotated[
@@ -176,6 +195,7 @@ class StudyOptions(TypedDict, total=False):
             "Launches to time, as a number or a time limit: 100, 400ms; by default as many as "
             "the median needs.",
             metavar="N|TIME",
+            read=read_repeats,
             flags=("--repeat", "--rep"),
         ),
     ]
@@ -197,7 +217,10 @@ class TuneOptions(StudyOptions, total=False):
 
     shapes: Annotated[
         Shapes | None,
-        FileOption("Tune for each set of arguments that a file lists, and make a dispatch table."),
+        Option(
+            "Tune for each set of arguments that a file lists, and make a dispatch table.",
+            metavar="FILE",
+        ),
     ]
     within: Annotated[
         Share | None,
@@ -205,8 +228,105 @@ class TuneOptions(StudyOptions, total=False):
             f"For several shapes: how much slower than its best config a shape may be; by "
             f"default {USUAL_WITHIN}.",
             metavar="PERCENT",
+            read=usually(USUAL_WITHIN, parse_share),
         ),
     ]
+
+
+class TuneRequest(Record):
+    """One tuning run. ``kernel`` may be empty if the file has only one.
+
+    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and
+    ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
+    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried; all takes
+    ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs meet in up to
+    ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times.
+    Finals that contradict the screening are held again after ``pause_s``, in all ``holdings`` times. With
+    ``finals_only`` nothing is screened that is not recorded, and finals are held. With ``require_check`` a
+    config wins only if its results were compared. It must also be right on the inputs of all ``draws``.
+    ``check_sync`` is as in a yard. If there is a target ``sanitized``, a config is timed only once its
+    build for that is right; those builds are never timed.
+    """
+
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    shape: str = ""
+    overrides: dict[str, tuple[Value, ...]] = {}
+    reference: str = ""
+    inputs: str = ""
+    flops: str = ""
+    rtol: float | None = None
+    atol: float | None = None
+    trials: int = MOST_TRIALS
+    budget_s: float | None = None
+    check: CheckPolicy = CheckPolicy()
+    timing: TimingPolicy = TimingPolicy()
+    limits: Limits = Limits()
+    finalists: int = 16
+    rounds: int = 240
+    meetings: int = 8
+    holdings: int = 3
+    pause_s: float = 10.0
+    finals_only: bool = False
+    seed: int = 0
+    require_check: bool = False
+    check_sync: bool | None = False
+    draws: tuple[Draw, ...] = ()
+    sanitized: str = ""
+    time_reference: bool = False
+
+
+def make_request(
+    kernel: str,
+    values: Mapping[str, Any],
+    **others: Any,  # noqa: ANN401 - any fields
+) -> TuneRequest:
+    """The request for a kernel from what is read of its options, but for ``others``."""
+    named = {
+        "arguments": values["arg"],
+        "overrides": values["config"],
+        "limits": read_limits(values),
+    }
+    return fill(TuneRequest, values, kernel=kernel, **{**named, **others})
+
+
+class StartTune(KernelVerb["StudyResult"], kw_only=True):
+    """Begin a tuning run. A case waits for a device for ``queue_limit_s``.
+
+    For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are
+    timed, for their target; there is no file then. ``title`` is the word that reports put before the
+    kernel's name. ``fresh`` is as in a yard.
+    """
+
+    opener = "tileyard.verbs.tune.plan.opening:open_tune"
+    result = "tileyard.verbs.tune.result.records:StudyResult"
+    is_timing = True
+
+    request: TuneRequest
+    fresh: bool
+    title: str = "tune"
+    bundle: str = ""
+    also_build: tuple[str, ...] = ()
+    overlap: bool
+    queue_limit_s: float
+
+
+class StartTable(Verb["TableResult"], kw_only=True):
+    """Begin tuning runs for many shapes, as one, and make the dispatch table.
+
+    Each shape is ``within`` that share of its best time.
+    """
+
+    opener = "tileyard.verbs.tune.plan.opening:open_tables"
+    result = "tileyard.verbs.tune.result.records:TableResult"
+
+    tune: StartTune
+    shapes: tuple[Shape, ...]
+    within: float
+
+    def settle(self, settings: "Settings") -> Self:
+        """See ``Verb``."""
+        return msgspec.structs.replace(self, tune=self.tune.settle(settings))
 
 
 OF_SOURCES = (
@@ -231,89 +351,61 @@ def check_subject(given: TuneOptions, *, is_named: bool) -> None:
     """Raise UsageError unless there is a kernel or a bundle, and for options that a bundle determines."""
     if is_named == (given["from_"] is not None):
         raise UsageError("name a kernel as FILE[::NAME], or with --from the bundle of one")
-    fields = list_fields(TuneOptions)
-    of_sources = {
-        fields[name].flags[0].partition("/")[0]: value
-        for name, value in given.items()
-        if name in OF_SOURCES and value != fields[name].option.default
-    }
     if not is_named:
+        of_sources = list_given(TuneOptions, given, OF_SOURCES)
         refuse_unused("with --from: its configs are built", of_sources)
 
 
-def start_tune(file: str, kernel: str, given: TuneOptions) -> "StartTune":
-    """The verb for a file's kernel or a bundle; an empty file is this process. Raises UsageError."""
-    from tileyard.base.model import CheckPolicy
-    from tileyard.verbs.tune.options.start import StartTune
-    from tileyard.verbs.tune.result.records import TuneRequest
-
+def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
+    """The verb for the kernel of a file, or for a bundle; an empty file is the caller's own process. Raises UsageError."""
     options = complete(TuneOptions, given)
-    reference, target, budget = options["reference"], options["target"], options["budget"]
-    inputs, flops = options["inputs"], options["flops"]
-    bundle = read_path(options["from_"])
-    sizes, names = read_sizes(options["arg"]), read_names(options["shape"])
+    values = read_options(TuneOptions, options)
+    target, level, bundle = values["target"], values["cpu_arch"], values["from_"]
+    names = values["shape"]
     if not options["check"]:
         refuse_unused("with --no-check", {"--rtol": options["rtol"], "--atol": options["atol"]})
     if options["finals"]:
         unused = {"--fresh": not options["resume"], "--also-build": options["also_build"]}
         refuse_unused("with --finals", unused)
-    check_reference(reference, check=options["check"], require_check=options["require_check"])
+    check_reference(
+        options["reference"], check=options["check"], require_check=options["require_check"]
+    )
     for option in ("flush_l2", "graph"):
         if options[option] and not bundle and not find_needs(target).is_timed_by_policy:
             raise UsageError(f"--{option.replace('_', '-')} is for GPUs, and not for {target}")
-    request = TuneRequest(
-        kernel=kernel,
-        arguments={key: values[0] for key, values in sizes.items() if len(values) == 1},
+    request = make_request(
+        kernel,
+        values,
+        # Several values, and several names, are shapes: see start_table.
+        arguments={key: sizes[0] for key, sizes in values["arg"].items() if len(sizes) == 1},
         shape=names[0] if len(names) == 1 else "",
-        overrides=read_choices(options["config"]),
-        reference=reference if isinstance(reference, str) else "",
-        inputs=inputs if isinstance(inputs, str) else "",
-        flops="" if flops is None or callable(flops) else str(flops),
-        rtol=parse_factor(options["rtol"], "--rtol"),
-        atol=parse_factor(options["atol"], "--atol"),
-        trials=options["trials"],
-        strategy=options["strategy"],
-        budget_s=None if budget is None else read_time_s("--budget", budget),
         check=CheckPolicy(enabled=options["check"]),
-        timing=_read_timing(options),
-        require_check=options["require_check"],
-        check_sync=False if bundle else options["check_sync"],
+        timing=_make_timing(values),
+        check_sync=False if bundle else options["check_sync"],  # its configs have no Program
         finals_only=options["finals"],
-        draws=_list_draws(options),
-        sanitized=target_at(target, options["cpu_arch"], sanitize=True)
-        if options["sanitize"]
-        else "",
-        time_reference=options["time_reference"],
-        limits=read_limits(options["run_limit"], options["build_limit"], options["memory_limit"]),
+        draws=_list_draws(options["seeds"], values["edge_values"], check=options["check"]),
+        sanitized=target_at(target, level, sanitize=True) if options["sanitize"] else "",
     )
-    return StartTune(
+    return fill(
+        StartTune,
+        values,
         request=request,
-        target=target_at(target, options["cpu_arch"]),
-        devices=read_names(options["devices"]),
+        target=target_at(target, level),
         file=file,
         bundle=bundle,
-        also_build=read_names(options["also_build"]),
         reuse=options["resume"],
         fresh=not options["resume"],
-        overlap=options["overlap"],
-        compile_workers=options["compile_workers"],
-        golden_threads=options["golden_threads"] or 0,
-        python_limit_s=read_python_limit(options["python_limit"]),
-        group_size=parse_count(options["group_size"], "--group-size"),
-        queue_limit_s=read_time_s("--queue-limit", options["queue_limit"]),
     )
 
 
-def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
+def start_table(start: StartTune, given: TuneOptions) -> StartTable | None:
     """The verb for all shapes, if there are any, from the verb for one. Raises UsageError."""
-    from tileyard.verbs.tune.options.start import StartTable
-
     options = complete(TuneOptions, given)
-    listed, within = options["shapes"], options["within"]
-    names, sizes = read_names(options["shape"]), read_sizes(options["arg"])
-    several = {key: values for key, values in sizes.items() if len(values) != 1}
+    values = read_options(TuneOptions, options)
+    listed, names, sizes = options["shapes"], values["shape"], values["arg"]
+    several = {key: points for key, points in sizes.items() if len(points) != 1}
     if listed is None and not several and len(names) < 2:
-        refuse_unused("without --shapes or several sizes", {"--within": within})
+        refuse_unused("without --shapes or several sizes", {"--within": options["within"]})
         return None
     if names and listed is not None:
         raise UsageError("--shape and --shapes contradict each other: choose one")
@@ -330,42 +422,28 @@ def start_table(start: "StartTune", given: TuneOptions) -> "StartTable | None":
         raise UsageError(
             f"--arg {key} has several values, and --shapes lists shapes", "put them there"
         )
-    return StartTable(
-        tune=start,
-        shapes=shapes,
-        within=parse_share(USUAL_WITHIN if within is None else within, "--within"),
-        golden_threads=start.golden_threads,
-        python_limit_s=start.python_limit_s,
-    )
+    # What is built and where is the study's.
+    return fill(StartTable, values, tune=start, shapes=shapes, target="", devices=())
 
 
-def _list_draws(options: TuneOptions) -> "tuple[Draw, ...]":
-    from tileyard.base.draws import Draw, EdgeValues
-
-    draws = [Draw(seed=seed) for seed in range(1, options["seeds"])]
-    known = get_args(EdgeValues)
-    asked = ",".join(read_names(options["edge_values"])).split(",")
-    for name in filter(None, asked):
-        if name not in (*known, "all"):
-            raise UsageError(f"--edge-values {name!r} is not one of {', '.join(known)}, all")
-    draws += [Draw(edges=edges) for edges in known if edges in asked or "all" in asked]
-    if draws and not options["check"]:
+def _list_draws(seeds: int, edges: tuple[EdgeValues, ...], *, check: bool) -> tuple[Draw, ...]:
+    draws = [Draw(seed=seed) for seed in range(1, seeds)]
+    draws += [Draw(edges=one) for one in edges]
+    if draws and not check:
         option = "--edge-values" if draws[-1].edges else "--seeds"
         refuse_unused("with --no-check", {option: draws})
     return tuple(draws)
 
 
-def _read_timing(options: TuneOptions) -> "TimingPolicy":
-    from tileyard.base.model import TimingPolicy
-
+def _make_timing(values: Mapping[str, Any]) -> TimingPolicy:
     usual = TimingPolicy()
-    warmup_launches, warmup_ns = read_repeats("--warmup", options["warmup"])
-    launches, max_ns = read_repeats("--repeat", options["repeat"])
-    return TimingPolicy(
+    warmup_launches, warmup_ns = values["warmup"]
+    launches, max_ns = values["repeat"]
+    return fill(
+        TimingPolicy,
+        values,
         warmup_launches=warmup_launches,
         warmup_ns=warmup_ns or usual.warmup_ns,
         launches=launches,
         max_ns=max_ns or usual.max_ns,
-        flush_l2=options["flush_l2"],
-        graph=options["graph"],
     )

@@ -22,6 +22,7 @@ from tileyard.base.model import (
     median_ns,
 )
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.contenders import (
     MEETING_NS,
     choose_finalists,
@@ -33,7 +34,7 @@ from tileyard.verbs.tune.plan.contenders import (
 from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
 from tileyard.verbs.tune.plan.holding import Holding, find_culprit, find_disturbed_share
 from tileyard.verbs.tune.plan.silicon import Alike
-from tileyard.verbs.tune.result.records import TuneRequest, one_per_binary
+from tileyard.verbs.tune.result.records import one_per_binary
 
 STUDY = "study"
 MOST_DISTURBED = 0.25

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_devices
-from tileyard.verbs.tune.options.start import StartTable, StartTune
+from tileyard.verbs.tune.options.tune import StartTable, StartTune
 from tileyard.verbs.tune.result.records import StudyResult, TableResult
 
 if TYPE_CHECKING:

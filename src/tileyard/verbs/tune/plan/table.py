@@ -13,17 +13,12 @@ import msgspec
 from tileyard.artifacts.keys import canonical_json
 from tileyard.base.events import MEETING, StopReason
 from tileyard.base.model import WELL, Batch, Case, Device, KernelWork, Outcome, Trial, median_ns
+from tileyard.verbs.tune.options.shapes import Shape
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.cover import draw_curve, find_fewest
 from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
 from tileyard.verbs.tune.plan.study import Study
-from tileyard.verbs.tune.result.records import (
-    CurvePoint,
-    Shape,
-    StudyResult,
-    TableResult,
-    TableRow,
-    TuneRequest,
-)
+from tileyard.verbs.tune.result.records import CurvePoint, StudyResult, TableResult, TableRow
 
 MEETING_ROUNDS = 60
 MEETINGS = 3

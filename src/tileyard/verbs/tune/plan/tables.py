@@ -15,7 +15,7 @@ from tileyard.engine.authors import Authors
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.choices import add_choices, list_choices
-from tileyard.verbs.tune.options.start import StartTable
+from tileyard.verbs.tune.options.tune import StartTable
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study

@@ -1,4 +1,4 @@
-"""Requests and results of tuning runs, for one shape and for many, and the result of a build of configs."""
+"""Results of tuning runs, for one shape and for many, and the result of a build of configs."""
 
 from collections.abc import Iterable
 
@@ -8,67 +8,17 @@ from tileyard.base.draws import Draw
 from tileyard.base.events import StopReason
 from tileyard.base.model import (
     INFRASTRUCTURE,
-    CheckPolicy,
-    Limits,
     Measurement,
     Outcome,
     Record,
     SourceLine,
-    TimingPolicy,
     Trial,
     Value,
 )
 from tileyard.targets.reported import read_reported
 
-DEFAULT_TRIALS = 200
 BUSY = 1.05
 """If equal things may differ by more than this factor, ties are not resolved."""
-ALL_CONFIGS = 1_000_000
-"""A limit that no space reaches, which selects every point of a space."""
-
-
-class TuneRequest(Record):
-    """One tuning run. ``kernel`` may be empty if the file has only one.
-
-    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and
-    ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
-    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which the
-    ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening ends
-    so that the finals fit. ``finalists`` configs meet in up to ``rounds`` interleaved rounds before a winner
-    is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening are held again
-    after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not
-    recorded, and finals are held. With ``require_check`` a config wins only if its results were compared. It
-    must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a target
-    ``sanitized``, a config is timed only once its build for that is right; those builds are never timed.
-    """
-
-    kernel: str = ""
-    arguments: dict[str, Value] = {}
-    shape: str = ""
-    overrides: dict[str, tuple[Value, ...]] = {}
-    reference: str = ""
-    inputs: str = ""
-    flops: str = ""
-    rtol: float | None = None
-    atol: float | None = None
-    trials: int = DEFAULT_TRIALS
-    budget_s: float | None = None
-    check: CheckPolicy = CheckPolicy()
-    timing: TimingPolicy = TimingPolicy()
-    limits: Limits = Limits()
-    finalists: int = 16
-    rounds: int = 240
-    meetings: int = 8
-    holdings: int = 3
-    pause_s: float = 10.0
-    finals_only: bool = False
-    strategy: str = "random"
-    seed: int = 0
-    require_check: bool = False
-    check_sync: bool | None = False
-    draws: tuple[Draw, ...] = ()
-    sanitized: str = ""
-    time_reference: bool = False
 
 
 class Final(Record):
@@ -258,18 +208,6 @@ class StudyResult(Record):
     def count(self, outcome: Outcome) -> int:
         """Number of configs with this outcome."""
         return sum(trial.outcome is outcome for trial in self.trials)
-
-
-class Shape(Record):
-    """Arguments to tune for, besides those of all shapes and of the kernel's declared shape ``declared``, if
-    any. ``weight`` is their frequency in any unit; ``where`` begins messages about them.
-    """
-
-    arguments: dict[str, Value]
-    weight: float = 1.0
-    name: str = ""
-    declared: str = ""
-    where: str = ""
 
 
 class TableRow(Record):

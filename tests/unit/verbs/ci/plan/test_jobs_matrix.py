@@ -20,10 +20,11 @@ from tileyard.verbs.ci.plan.jobs_matrix import (
     decide_commands,
     make_matrix,
 )
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.content import Change
 from tileyard.verbs.test.plan.shards import parse_shard, take_shard
-from tileyard.verbs.test.result.records import Belonging, Expected, Policy, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Belonging, Expected, Policy, Suite, SuiteCase
 
 TODAY = datetime.date(2026, 11, 21)
 

@@ -9,10 +9,11 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, KernelWork, Outcome, Step
 from tileyard.base.quarantine import Quarantine
 from tileyard.store.base import RunTime
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.durations import Known
 from tileyard.verbs.test.plan.outlook import Bounds, Outlook, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.shards import Shard
-from tileyard.verbs.test.result.records import Expected, Policy, Suite, SuiteCase, Wish
+from tileyard.verbs.test.result.records import Expected, Policy, Suite, SuiteCase
 
 PROGRAM = CommandWork(run=Step(argv=("true",)))
 FAMILIES = {"sum": 3, "sort": 2}

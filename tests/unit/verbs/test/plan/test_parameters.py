@@ -9,11 +9,12 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork
 from tileyard.base.settings import Settings, read_settings
+from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import ImportedTime
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Suite, Wish
+from tileyard.verbs.test.result.records import Suite
 
 TODAY = datetime.date(2026, 11, 21)
 SUITE = """\

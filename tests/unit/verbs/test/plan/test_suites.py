@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tileyard.base.events import CaseEnded, Event
 from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.targets.command.step_site import VARIABLE
-from tileyard.verbs.test.options.start import StartTest
-from tileyard.verbs.test.result.records import Wish
+from tileyard.verbs.test.options.test import start_test
 from tileyard.verbs.test.result.result import SuiteResult
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ class Listening:
 def pack(folder: Path, *, stops: bool) -> SuiteResult:
     """Pack the suite into ``out.tyb``."""
     (folder / "suite.toml").write_text(SUITE)
-    start = StartTest(path=str(folder / "suite.toml"), wish=Wish(), pack_to=str(folder / "out.tyb"))
+    start = replace(start_test(str(folder / "suite.toml"), {}), pack_to=str(folder / "out.tyb"))
     settings = Settings(home=folder / "home", lock_dir=folder / "locks", cores=(0,))
 
     async def run() -> SuiteResult:

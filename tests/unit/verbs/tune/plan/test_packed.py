@@ -19,8 +19,8 @@ from tileyard.base.model import (
 )
 from tileyard.verbs.test.plan.packed import PackedSuite
 from tileyard.verbs.test.result.records import Suite, SuiteCase
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.packed import PackedSpace, open_packed
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.protocol import Golden, RunEntry
 
 DETAILS = msgspec.json.encode(PackedSpace(file="k.py", flops=5.0, run_s=3.0)).decode()

@@ -10,8 +10,8 @@ from tileyard.base.draws import Draw
 from tileyard.base.errors import KernelFileError, UsageError
 from tileyard.base.model import Value
 from tileyard.frontend.declare import KernelInfo
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.space import CHUNK, OpenSpace, open_space
-from tileyard.verbs.tune.result.records import TuneRequest
 from tileyard.workers.protocol import (
     Accepted,
     AuthorReply,

@@ -24,11 +24,12 @@ from tileyard.base.model import (
     Trial,
 )
 from tileyard.store.trials import open_store
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.contest import FINALS
 from tileyard.verbs.tune.plan.deciding import find_deciding
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Study
-from tileyard.verbs.tune.result.records import StudyResult, TuneRequest
+from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.trials import list_trials
 
 

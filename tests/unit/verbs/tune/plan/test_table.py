@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from tests.unit.verbs.tune.plan.test_study import StillClock, measured
 
 from tileyard.base.model import Batch, Device, Keys, Outcome, Trial, Value
+from tileyard.verbs.tune.options.shapes import Shape
+from tileyard.verbs.tune.options.tune import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
-from tileyard.verbs.tune.result.records import Shape, TableResult, TuneRequest
+from tileyard.verbs.tune.result.records import TableResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x")
 
