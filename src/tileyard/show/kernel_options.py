@@ -38,7 +38,7 @@ from tileyard.show.values import (
     spell_bytes,
     spell_duration,
 )
-from tileyard.targets.registry import find_needs, list_texts
+from tileyard.targets.registry import DEFAULT_TARGET, find_needs, list_texts
 
 if TYPE_CHECKING:
     EmittedText: TypeAlias = str
@@ -110,7 +110,7 @@ ConfigValues = Annotated[
         read=read_choices,
     ),
 ]
-TargetName = Annotated[str, Option(TARGET, default="cpu", metavar="TARGET")]
+TargetName = Annotated[str, Option(TARGET, default=DEFAULT_TARGET, metavar="TARGET")]
 AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
 BudgetOption = partial(
     TimeOption,

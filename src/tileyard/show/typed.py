@@ -33,7 +33,7 @@ Subject = Annotated[
 
 
 def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """A command with a typer option for each of ours, and for those of a record in ``**options``."""
+    """A command with a typer option for each of ours, which brings its default, and for those of ``**options``."""
     plain = signature(function, eval_str=True)
 
     def command(**given: object) -> int | None:
@@ -62,7 +62,7 @@ def _convert(one: Parameter) -> Iterator[Parameter]:
     for told in getattr(one.annotation, "__metadata__", ()):
         if isinstance(told, Option):
             field = Field(one.name, get_args(one.annotation)[0], told)
-            one = one.replace(annotation=_annotate(field))
+            one = one.replace(annotation=_annotate(field), default=told.default)
     yield one
 
 

@@ -75,10 +75,10 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
         Path, typer.Argument(metavar="SUITE", help="suite.toml, a folder, or a file of kernels.")
     ],
     *,
-    policy: PolicyName = "full",
-    select: Selected = None,
-    skip: Skipped = None,
-    parameters: ParameterValues = None,
+    policy: PolicyName,
+    select: Selected,
+    skip: Skipped,
+    parameters: ParameterValues,
     jobs: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of jobs.")] = None,
     max_time: Annotated[
         str,
@@ -86,7 +86,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
             metavar="TIME", help="Maximum time of a job; there are as many jobs as that needs."
         ),
     ] = "",
-    slots: CaseSlots = None,
+    slots: CaseSlots,
     setup: Annotated[
         str, typer.Option(metavar="TIME", help="Time that a job needs before its first case.")
     ] = "0s",

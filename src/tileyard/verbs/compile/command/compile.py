@@ -17,7 +17,7 @@ def compile_configs(
         bool,
         typer.Option("--report", help="Show registers, shared memory and occupancy per config."),
     ] = False,
-    emit: Emit = None,
+    emit: Emit,
     json: AsJson = False,
     **options: Unpack[CompileOptions],
 ) -> int:

@@ -18,7 +18,7 @@ BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 def export(
     subject: Subject = "",
     *,
-    output: OutputFile = None,
+    output: OutputFile,
     form: Annotated[
         Literal["json", "python"],
         typer.Option(help="A file for tileyard import, or a table to paste into code."),

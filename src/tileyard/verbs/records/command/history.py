@@ -43,12 +43,12 @@ def history(  # noqa: PLR0913 - options, by keyword only
             help="Compare runs since a date, or since a time ago such as 7d, with earlier ones.",
         ),
     ] = "7d",
-    target: AnyTarget = "",
+    target: AnyTarget,
     device_class: Annotated[str, typer.Option("--class", metavar="CLASS", help=ONLY_CLASS)] = "",
     rows: Rows = 10,
     times: TimesFile = None,
-    margin: SmallestChange = None,
-    png: Picture = None,
+    margin: SmallestChange,
+    png: Picture,
     json: AsJson = False,
 ) -> int:
     """Show how long cases take: the longest ones, their share, quantiles, and what has moved.

@@ -9,7 +9,7 @@ from tileyard.verbs.tune.options.run import RunOptions, start_run
 
 
 def run_config(
-    kernel: KernelName, *, emit: Emit = None, json: AsJson = False, **options: Unpack[RunOptions]
+    kernel: KernelName, *, emit: Emit, json: AsJson = False, **options: Unpack[RunOptions]
 ) -> int:
     """Build one config of a kernel, run it, compare every output, and time it.
 

@@ -8,7 +8,6 @@ from tileyard.show.kernel_options import ShapeName, parse_kernel
 from tileyard.show.options import complete
 from tileyard.show.typed import AsJson, KernelName
 from tileyard.verbs.tune.options.tune import (
-    MOST_TRIALS,
     TrialCount,
     TuneOptions,
     check_subject,
@@ -52,7 +51,7 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     return run(start, as_json=json) if table is None else run_table(table, as_json=json)
 
 
-def demo(*, shape: ShapeName = "", trials: TrialCount = MOST_TRIALS, json: AsJson = False) -> int:
+def demo(*, shape: ShapeName, trials: TrialCount, json: AsJson = False) -> int:
     """Tune a matrix multiplication that is part of Tileyard, on this machine's CPU.
 
     The kernel's file is named at the end. Copy it to begin a kernel of your own.
