@@ -183,7 +183,9 @@ def test_scripts_of_commits_are_compared_until_one_is_known_to_fail(
     first, second, third = (git(scripts.cwd, "rev-parse", f"c{number}") for number in range(3))
     asked = [(start.base.revision, start.head.revision) for start in compared]
     assert asked == [(first, third), (first, second), (second, third)]
-    assert all(start.measure and start.measure.unit == "steps" for start in compared)
+    assert all(
+        start.request.measure and start.request.measure.unit == "steps" for start in compared
+    )
     refused = scripts.run_here(*SCRIPTS, "--fail-on", "spills:+0")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "--fail-on has no effect with --exec" in refused.stderr

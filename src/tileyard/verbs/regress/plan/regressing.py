@@ -32,7 +32,7 @@ from tileyard.verbs.regress.plan.pairs import (
     Pairs,
     as_built,
 )
-from tileyard.verbs.regress.plan.side_kernels import Asked, open_sides
+from tileyard.verbs.regress.plan.side_kernels import open_sides
 from tileyard.verbs.regress.plan.side_stored import (
     FindStored,
     StoredSide,
@@ -112,10 +112,7 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
         devices, notes = await asyncio.to_thread(
             choose_calm, start.devices, start.target, bench.settings
         )
-    asked = Asked(
-        target=start.target, all_configs=start.request.all_configs, limits=start.request.limits
-    )
-    authors, base, head = await open_sides(start, asked, bench, devices=devices)
+    authors, base, head = await open_sides(start, bench, devices=devices)
     if not (base.cases or head.cases):
         refused = (*head.refused, *base.refused)
         why = refused[0].message if refused else "it holds no kernel"

@@ -7,7 +7,7 @@ import msgspec
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import Case, Device, Limits, Outcome, Record
+from tileyard.base.model import Case, Device, Outcome
 from tileyard.engine.authors import Authors
 from tileyard.frontend.declare import KernelInfo
 from tileyard.service.bench import Bench
@@ -19,27 +19,19 @@ from tileyard.verbs.tune.plan.sweep import make_cases
 from tileyard.workers.protocol import DescribeKernels, Failed
 
 
-class Asked(Record):
-    """The request to both sides. Only the first config of each space, unless ``all_configs``."""
-
-    target: str
-    all_configs: bool
-    limits: Limits
-
-
 class SideKernels:
     """The kernels of one side as cases to be built, and those that it cannot begin."""
 
-    def __init__(self, asked: Asked, side: str) -> None:
+    def __init__(self, start: StartRegress, side: str) -> None:
         self.cases: list[Case] = []
         self.refused: list[Build] = []
         self.side = side
-        self._asked = asked
+        self._start = start
 
     @classmethod
     async def open(
         cls,
-        asked: Asked,
+        start: StartRegress,
         files: Sequence[tuple[str, str]],
         authors: Authors,
         side: str,
@@ -50,7 +42,7 @@ class SideKernels:
         all. A file that only this side cannot read is a failed kernel. ``in_folders`` puts kernels below
         their file's name.
         """
-        opened = cls(asked, side)
+        opened = cls(start, side)
         for file, kernel in files:
             prefix = f"{Path(file).stem}/" if in_folders else ""
             try:
@@ -89,10 +81,10 @@ class SideKernels:
     ) -> list[Case]:
         request = TuneRequest(kernel=info.name, shape=shape, trials=ALL_CONFIGS)
         space = await open_space(
-            authors.of(self.side, file), request, targets=(self._asked.target,)
+            authors.of(self.side, file), request, targets=(self._start.target,)
         )
-        await space.choose(everything=self._asked.all_configs)
-        cases = make_cases(space, file, self._asked.target, self._asked.limits, folder)
+        await space.choose(everything=self._start.request.all_configs)
+        cases = make_cases(space, file, self._start.target, self._start.request.limits, folder)
         return [msgspec.structs.replace(case, side=self.side) for case in cases]
 
     def describe(self, folder: str, ending: Ending) -> tuple[Build, ...]:
@@ -105,7 +97,6 @@ class SideKernels:
 
 async def open_sides(
     start: StartRegress,
-    asked: Asked,
     bench: Bench,
     *,
     devices: Sequence[Device] = (),
@@ -120,7 +111,7 @@ async def open_sides(
     names = {Path(file).name for file, _ in (*start.base_files, *start.head_files)}
     in_folders = max(len(names), len(start.base_files), len(start.head_files)) > 1
     base, head = [
-        await SideKernels.open(asked, files, authors, side, in_folders=in_folders)
+        await SideKernels.open(start, files, authors, side, in_folders=in_folders)
         for side, files in (("base", start.base_files), ("head", start.head_files))
     ]
     return authors, base, head

@@ -11,7 +11,7 @@ from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.verbs.regress.options.start import StartRegress
-from tileyard.verbs.regress.plan.side_kernels import Asked, SideKernels, open_sides
+from tileyard.verbs.regress.plan.side_kernels import SideKernels, open_sides
 from tileyard.verbs.regress.plan.static import compare_sides
 from tileyard.verbs.regress.result.timed import Regression
 from tileyard.verbs.tune.plan.sweep import Sweep
@@ -19,10 +19,7 @@ from tileyard.verbs.tune.plan.sweep import Sweep
 
 async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Plan all rounds. Kernels that cannot even be begun are in the result, too, with the reason."""
-    asked = Asked(
-        target=start.target, all_configs=start.request.all_configs, limits=start.request.limits
-    )
-    authors, base, head = await open_sides(start, asked, bench, recall=False)
+    authors, base, head = await open_sides(start, bench, recall=False)
     rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.request.rounds)]
     sweep = Sweep(*rounds)
 
