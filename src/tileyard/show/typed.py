@@ -33,7 +33,7 @@ Subject = Annotated[
 
 
 def typed(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """A command with a typer option for each of ours, which brings its default, and for those of ``**options``."""
+    """A command with a typer option for each of ours, with its default, and for those of ``**options``."""
     plain = signature(function, eval_str=True)
 
     def command(**given: object) -> int | None:

@@ -39,7 +39,7 @@ def _read(given: Options) -> dict[str, object]:
 
 
 def test_each_field_is_filled_with_what_is_read_of_its_option() -> None:
-    """A text becomes the value in the unit that ends the field's name; a field without an option keeps its default."""
+    """A text is in the unit that ends the field's name; a field without an option keeps its default."""
     values = _read({"queue_limit": "90s", "memory_limit": "2GiB", "devices": "cpu"})
     expected = Sent(devices=("cpu",), queue_limit_s=90.0, memory_limit_bytes=2 << 30, quiet=False)
     assert fill(Sent, values) == expected
