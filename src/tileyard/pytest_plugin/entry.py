@@ -1,4 +1,4 @@
-"""The part that every pytest run loads: options, markers and fixtures. The rest is loaded with ``--tileyard``.
+"""The part that every pytest run loads: options, markers, fixtures. The rest is loaded with ``--tileyard``.
 
 Nothing else of Tileyard is imported here before that: a run without the option pays only for this file and
 its table of options. It is the top of the room; nothing in the room imports it.

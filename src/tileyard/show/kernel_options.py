@@ -183,7 +183,8 @@ BuildLimit = Annotated[
 PythonLimit = Annotated[
     Time | None,
     TimeOption(
-        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes longer; "
+        "End the file's own Python if its import, a kernel's elaboration, space, inputs or reference takes "
+        "longer; "
         "by default after 2m, 60s, 60s, and 5m for the last two.",
         read=_read_python_limit,
     ),

@@ -74,7 +74,7 @@ def open_pipeline(target: str, pipeline: str) -> ChosenPipeline:
 
 
 def show_passes(file: Path, request: TuneRequest, wanted: Wanted) -> int:
-    """Run the passes on the first config of a kernel, and show the results; 1 if one breaks it. Raises UsageError."""
+    """Run the passes on a kernel's first config, show them; 1 if one breaks it. Raises UsageError."""
     chosen = wanted.chosen
     if wanted.after and wanted.after not in chosen.steps:
         raise UsageError(

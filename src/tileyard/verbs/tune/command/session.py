@@ -4,6 +4,7 @@ from tileyard.show.console import Console
 from tileyard.show.opening import load_settings, present
 from tileyard.show.session import carry_out
 from tileyard.verbs.tune.options.tune import StartTable, StartTune
+from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.table import print_dispatch
 

@@ -37,7 +37,7 @@ class Shape(Record):
 
 
 def read_shapes(given: object) -> tuple[Shape, ...]:
-    """The shapes of a file, or of a list or mapping by name. Raises UsageError that names the place of an error."""
+    """The shapes of a file, or of a list or mapping by name. Raises UsageError naming an error's place."""
     if isinstance(given, str | os.PathLike):
         # Half of the time that a command takes to start, for those that read no such file.
         from tileyard.base.places import Document, Place
@@ -70,7 +70,7 @@ def read_shapes(given: object) -> tuple[Shape, ...]:
 
 
 def cross_shapes(names: Iterable[str], axes: Mapping[str, Sequence[Value]]) -> tuple[Shape, ...]:
-    """Each of a kernel's named sets of arguments with each combination of further values. Raises UsageError for too many."""
+    """Each named set of arguments with each combination of values. Raises UsageError for too many."""
     named = tuple(dict.fromkeys(names)) or ("",)
     if len(named) * math.prod(map(len, axes.values())) > MOST:
         raise UsageError(f"--arg: there are more than {MOST} shapes")

@@ -238,8 +238,9 @@ class TuneRequest(Record):
 
     ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and
     ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
-    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried; all takes
-    ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs meet in up to
+    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which
+    the ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening
+    ends so that the finals fit. ``finalists`` configs meet in up to
     ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times.
     Finals that contradict the screening are held again after ``pause_s``, in all ``holdings`` times. With
     ``finals_only`` nothing is screened that is not recorded, and finals are held. With ``require_check`` a
@@ -258,6 +259,7 @@ class TuneRequest(Record):
     rtol: float | None = None
     atol: float | None = None
     trials: int = MOST_TRIALS
+    strategy: str = "random"
     budget_s: float | None = None
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()
@@ -357,7 +359,7 @@ def check_subject(given: TuneOptions, *, is_named: bool) -> None:
 
 
 def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
-    """The verb for the kernel of a file, or for a bundle; an empty file is the caller's own process. Raises UsageError."""
+    """The verb for a file's kernel or a bundle; an empty file is this process. Raises UsageError."""
     options = complete(TuneOptions, given)
     values = read_options(TuneOptions, options)
     target, level, bundle = values["target"], values["cpu_arch"], values["from_"]

@@ -19,7 +19,8 @@ from tileyard.service.runs import Plan
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options.tune import StartTune, TuneRequest
-from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers
+from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy
+from tileyard.verbs.tune.plan.strategies.points import Points
 from tileyard.verbs.tune.plan.tuning import plan_study
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.workers.protocol import RunEntry

@@ -14,6 +14,9 @@ from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_a
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.plan.strategies.base import Strategy
+from tileyard.verbs.tune.plan.strategies.points import Config, Points
+from tileyard.verbs.tune.plan.strategies.registry import make_strategy
 from tileyard.verbs.tune.result.formulas import evaluate
 from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
 from tileyard.workers.question import AnswerT, Question

@@ -19,8 +19,8 @@ from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 from tileyard.store.choices import Choice, add_choices
-from tileyard.store.trials import TrialQuery
 from tileyard.verbs.tune.options.tune import StartTune
+from tileyard.verbs.tune.plan.deciding import is_screening
 from tileyard.verbs.tune.plan.finals import judge_finals
 from tileyard.verbs.tune.plan.holding import select_last
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
