@@ -116,6 +116,21 @@ def test_a_tile_that_is_read_by_columns_is_swizzled() -> None:
     )
 
 
+@pytest.mark.parametrize("row", ["r - 1", "r + 64", "63 - r"])
+def test_a_row_beside_that_of_a_loop_conflicts_as_any_other(row: str) -> None:
+    """An index that another variable's 0 puts outside the tile is counted: only differences matter."""
+    loop = f"""for r in serial(64):
+        if r > 0:
+            for i in parallel(64):
+                C[r, i] = a[i, {row}]
+"""
+    start = TRANSPOSE.index("for i, j")
+    step = infer(TRANSPOSE[:start] + loop)
+    assert notes_of(step)[1] == (
+        "a is read by a parallel loop: 32-way bank conflicts in rows, 4-way with a swizzle of 128 bytes"
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

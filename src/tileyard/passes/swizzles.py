@@ -112,8 +112,11 @@ def _modulo(expr: Expr, extent: int, by: int) -> Expr:
 
 
 def swizzled_addresses(buffer: Buffer, span: int, at: Sequence[Integers]) -> Integers:
-    """The addresses in bytes of elements at ``at``, with a swizzle of ``span`` bytes, 0 for rows."""
+    """The addresses in bytes of elements at ``at``, with a swizzle of ``span`` bytes, 0 for rows. Indices
+    outside begin again at the other end: of variables that are not known only differences count.
+    """
     shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
+    at = [index % extent for index, extent in zip(at, shape, strict=True)]
     if not span:
         return np.asarray(np.ravel_multi_index(tuple(at), shape), np.int64) * size
     *leading, row, column = at
