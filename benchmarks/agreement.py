@@ -25,10 +25,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tileyard.api.running import carry_on, settings_for
-from tileyard.artifacts.keys import canonical_json
+from tileyard.api.kernels import carry_on, settings_for
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Value, median_ns
-from tileyard.verbs.tune.options.tune import TuneRequest, start_tune
+from tileyard.verbs.tune.options import TuneRequest, start_tune
 from tileyard.verbs.tune.view.progress import StudyLayout
 
 FILE = str(Path(__file__).parent.parent / "examples/gemm.py")

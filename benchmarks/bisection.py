@@ -28,10 +28,14 @@ from tileyard.measure.looks import LOOKS, mean_interval
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import open_store
 from tileyard.verbs.regress.plan.bisection import LIKELY, Answer, Bisection, Commit
-from tileyard.verbs.regress.plan.pairs import FALSE_DISCOVERIES, compare_rounds
+from tileyard.verbs.regress.plan.pairs import (
+    FALSE_DISCOVERIES,
+    as_ratio,
+    compare_rounds,
+    judge_interval,
+)
 from tileyard.verbs.regress.plan.sought import WRONG_TIMES, SoughtChange, judge_commit
-from tileyard.verbs.regress.plan.verdicts import as_ratio, judge_interval
-from tileyard.verbs.regress.result.timed import Regression, TimedRow
+from tileyard.verbs.regress.result import Regression, TimedRow
 
 COMMITS: Final = 64
 FORK, JOIN = 20, 40

@@ -37,7 +37,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey, Outcome
 from tileyard.measure.paired import compare_pair
 from tileyard.targets.cpu.loaded import CpuLoaded
-from tileyard.workers.environment import THREAD_VARIABLES
+from tileyard.workers.command_runs import THREAD_VARIABLES
 
 KINDS = ("ours", "copy", "torch", "numpy", "float32", "peak")
 ROUNDS = 24
@@ -265,9 +265,9 @@ def build(case: Case, folder: Path) -> float:
 
     from tileyard.frontend.tilelang import make_kernel
     from tileyard.ir.text import read_program
-    from tileyard.targets.cpu.abi import KERNEL_FILE, SOURCE_FILE
+    from tileyard.targets.cpu.machine import KERNEL_FILE, SOURCE_FILE
     from tileyard.targets.cpu.target import CpuTarget
-    from tileyard.testing.builds import make_source, store_artifact
+    from tileyard.testing.target_cases import make_source, store_artifact
 
     target = CpuTarget()
     kernel = make_kernel(getattr(kernels_cpu, case.kernel)(*case.arguments), None).kernel

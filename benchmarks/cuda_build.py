@@ -38,7 +38,7 @@ from tileyard.service import runs as service_runs
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.targets.cuda.nvrtc import Nvrtc, split_source
-from tileyard.verbs.compile.options.compile import CompileOptions, start_compile
+from tileyard.verbs.compile.options import CompileOptions, start_compile
 from tileyard.workers.protocol import BuildKernels, BuiltKernels, CompilerReply
 
 CORES = len(os.sched_getaffinity(0))

@@ -21,8 +21,8 @@ from pathlib import Path
 import msgspec
 
 from tileyard.targets.cuda.driver import Gpu, open_gpu
+from tileyard.targets.cuda.launching import Details
 from tileyard.targets.cuda.loaded import CudaLoaded
-from tileyard.targets.cuda.records import Details
 
 ROOT = Path(__file__).parent.parent
 STUB = ROOT / "tests" / "gpu" / "stub_driver" / "stub_cuda.c"

@@ -19,7 +19,7 @@ import random
 import time
 from pathlib import Path
 
-from tileyard.verbs.tune.plan.cover import choose_greedily, draw_curve, find_fewest
+from tileyard.verbs.tune.plan.table import choose_greedily, draw_curve, find_fewest
 
 TABLE = Path(__file__).parent.parent / "tests" / "data" / "moe_dse_A100_99.csv.gz"
 CONFIG = (

@@ -25,7 +25,7 @@ from typing import Any
 
 from agreement import FILE, HOG, rate_all
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Value
 
 SPACE: dict[str, tuple[Value, ...]] = {

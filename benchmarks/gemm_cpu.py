@@ -20,7 +20,7 @@ from fma_peak import measure_peak
 
 import tileyard
 from tileyard.measure.paired import compare_pair
-from tileyard.workers.environment import THREAD_VARIABLES
+from tileyard.workers.command_runs import THREAD_VARIABLES
 
 N = 1024
 FLOPS = 2 * N**3

@@ -25,7 +25,7 @@ from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.frontend.found import Found, lower_config
 from tileyard.passes.pipeline import PIPELINES
 from tileyard.targets.base import Source
-from tileyard.targets.reported import read_reported
+from tileyard.targets.own_sources import read_reported
 
 if TYPE_CHECKING:
     from tileyard.targets.cuda.target import CudaTarget

@@ -18,10 +18,9 @@ from zlib import crc32
 from tileyard.base.model import CommandWork, Step
 from tileyard.verbs.test.plan.durations import Known, expect, expect_imported
 from tileyard.verbs.test.plan.imports import read_times
-from tileyard.verbs.test.plan.pieces import Costs
+from tileyard.verbs.test.plan.pieces import Costs, assign_shards
 from tileyard.verbs.test.plan.plan import compare, find_floor_s, make_plan
-from tileyard.verbs.test.plan.shards import assign_shards
-from tileyard.verbs.test.result.records import Expected, SuiteCase
+from tileyard.verbs.test.result.result import Expected, SuiteCase
 
 LONG_TAIL = Path(__file__).parents[1] / "tests" / "data" / "st_long_tail.csv"
 CASES = 100_000

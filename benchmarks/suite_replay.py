@@ -23,7 +23,7 @@ from typing import Any
 from tileyard.verbs.test.plan.durations import expect_imported
 from tileyard.verbs.test.plan.imports import read_times
 from tileyard.verbs.test.plan.plan import compare, make_plan
-from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.test.result.result import Expected
 
 TABLE = Path(__file__).parent.parent / "tests" / "data" / "st_long_tail.csv"
 SCALE = 60.0

@@ -13,16 +13,14 @@ import pytest
 from tests.conftest import CommandLine
 from tests.in_process import run_here
 
-from tileyard.artifacts.keys import canonical_json
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Side
 from tileyard.verbs.check.command import checking
 from tileyard.verbs.passes import view as passes_session
 from tileyard.verbs.reduce.command import session as reduce_session
 from tileyard.workers.author import Author, describe_failure
-from tileyard.workers.protocol import AuthorReply, Failed
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.protocol import AnswerT, AuthorReply, Failed, Question
 
 OPENED = (checking, passes_session, reduce_session)
 """Who opens an author of a file."""

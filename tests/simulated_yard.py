@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from tileyard.artifacts.arrays import put_array
-from tileyard.artifacts.keys import digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_parts
 from tileyard.base.model import (
     Batch,
     Case,
@@ -32,8 +31,15 @@ from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Yard
 from tileyard.store.trials import open_store
 from tileyard.testing.simulated import RIGHT, Behaviour
-from tileyard.workers.protocol import ElaborateConfig, ElaboratedConfig, Failed, Golden, MakeGolden
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.protocol import (
+    AnswerT,
+    ElaborateConfig,
+    ElaboratedConfig,
+    Failed,
+    Golden,
+    MakeGolden,
+    Question,
+)
 
 PLUGINS = {
     "simulated": "tileyard.testing.simulated:SimulatedTarget",

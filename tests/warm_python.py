@@ -60,12 +60,12 @@ used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
-    *("tileyard.verbs.compile.command.artifact_session", "tileyard.verbs.compile.plan.compiling"),
+    *("tileyard.verbs.compile.command.artifact_session", "tileyard.verbs.compile.plan"),
     *("tileyard.verbs.compile.command.inspect_session", "tileyard.verbs.ci.command.session"),
-    *("tileyard.verbs.regress.command.regressing", "tileyard.verbs.regress.plan.static_building"),
+    *("tileyard.verbs.regress.command.comparing", "tileyard.verbs.regress.plan.static"),
     *("tileyard.verbs.test.command.predicting", "tileyard.verbs.test.command.session"),
     *("tileyard.verbs.test.plan.suites", "tileyard.verbs.tune.plan.tuning"),
-    "tileyard.verbs.tune.command.kernel_session",
+    "tileyard.verbs.tune.command.session",
     *("tileyard.targets.command.target", "tileyard.targets.cpu.target"),
     *(name for name in WORKERS if name != AUTHOR),
 )

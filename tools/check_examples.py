@@ -25,11 +25,10 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.model import Value
 from tileyard.verbs.check.command.checking import FIRST_GUESS
 from tileyard.verbs.check.options import read_pipeline
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import open_space
 from tileyard.workers.author import Author
-from tileyard.workers.protocol import CheckSync, Failed
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Question
 
 AHEAD = ["torch", "tilelang", "tileyard.frontend.pipelined", __name__]
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.regress.view.regress import print_regression
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.study import print_study

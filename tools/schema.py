@@ -8,8 +8,8 @@ import sys
 
 import msgspec
 
-from tileyard.verbs.check.view.sync import SyncReport
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.check.view import SyncReport
+from tileyard.verbs.regress.result import Regression
 
 DOCUMENTS = {"regress": Regression, "check": SyncReport}
 

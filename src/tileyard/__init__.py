@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from tileyard.api.autotune import AutoTuner, autotune, set_autotune_inputs
     from tileyard.api.dispatch import tuned
-    from tileyard.api.tune import tune
+    from tileyard.api.study import tune
     from tileyard.base.errors import TileyardError
     from tileyard.frontend.declare import kernel
 

@@ -21,8 +21,7 @@ from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import explain_difference, load_program
-from tileyard.testing.target_cases import GEMMS
+from tileyard.testing.target_cases import GEMMS, explain_difference, load_program
 from tileyard.testing.targets import CASES, TargetContract
 from tileyard.testing.tile_cases import TILES
 

@@ -20,7 +20,7 @@ from tileyard.base.model import Device
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.text import print_program, read_program
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import load_program
+from tileyard.testing.target_cases import load_program
 
 Array = NDArray[Any]
 

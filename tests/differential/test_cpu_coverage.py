@@ -38,7 +38,7 @@ from tileyard.ir.specs import tensor_specs
 from tileyard.ir.walk import walk
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import explain_difference, load_program
+from tileyard.testing.target_cases import explain_difference, load_program
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tileyard.base.model import Device
 from tileyard.ir.text import print_program
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import load_program
+from tileyard.testing.target_cases import load_program
 
 
 def _load_examples() -> ModuleType:

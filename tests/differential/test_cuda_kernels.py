@@ -33,7 +33,7 @@ from tileyard.ir.specs import evaluate_size
 from tileyard.ir.walk import walk_expr
 from tileyard.targets.base import Source
 from tileyard.targets.cuda.grouping import LARGEST
-from tileyard.targets.cuda.records import (
+from tileyard.targets.cuda.launching import (
     CUBIN_FILE,
     HOST_FILE,
     SOURCE_FILE,

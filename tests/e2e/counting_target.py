@@ -15,7 +15,7 @@ from tileyard.base.model import Device, Value
 from tileyard.targets.base import NO_BINARIES, Allocate, Array, Binaries, Loaded, Source
 from tileyard.targets.cpu.loaded import CpuLaunch, CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.targets.reported import Reported, Resources
+from tileyard.targets.own_sources import Reported, Resources
 
 
 class CountingTarget(CpuTarget):

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from tests.conftest import ROOT
 from tests.e2e.repositories import git
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.verbs.ci.plan.workflow_expressions import fill
 
 WORKFLOWS = ROOT / "examples" / "workflows"

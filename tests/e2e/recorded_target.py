@@ -18,7 +18,7 @@ from tileyard.base.model import Device, TensorSpec, TimingPolicy, Value
 from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import bind_dims, tensor_specs
 from tileyard.targets.base import Array
-from tileyard.targets.cuda.records import SOURCE_FILE, Details
+from tileyard.targets.cuda.launching import SOURCE_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
 
 RECORDED_MS = (0.1157, 0.1328, 0.1495, 0.1878, 0.231, 0.2882, 0.3116, 0.4259, 0.4606, 0.5213, 0.5686, 0.6436,

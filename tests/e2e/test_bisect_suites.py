@@ -11,7 +11,7 @@ from tests.e2e.repositories import SUMS, git, make_history
 
 from tileyard.service.client import RunClient
 from tileyard.verbs.regress.options.start import StartRegress
-from tileyard.verbs.regress.result.timed import Regression, TimedRow
+from tileyard.verbs.regress.result import Regression, TimedRow
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,7 +14,7 @@ from tests.conftest import KERNELS, CommandLine
 from tests.run_records import remember_run
 
 import tileyard
-from tileyard.artifacts.bundle_manifest import Expected
+from tileyard.artifacts.bundle_file import Expected
 from tileyard.artifacts.bundles import (
     Packing,
     check_bundle,

@@ -577,11 +577,11 @@ def test_products_in_half_precision_are_those_of_f32_rounded_once(scripts: Scrip
     """All of torch's forms of a product, in parts too, and their gradients, are computed in f32."""
     script = scripts.write(
         """
-        import tileyard.verbs.exec.plan.torch_arithmetic
+        import tileyard.verbs.exec.plan.torch_tensors
         import torch
         import torch.nn.functional as F
 
-        tileyard.verbs.exec.plan.torch_arithmetic._PART = 1000
+        tileyard.verbs.exec.plan.torch_tensors._PART = 1000
 
         def compute(kind):
             torch.manual_seed(0)

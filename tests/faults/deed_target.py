@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileyard.artifacts.arrays import put_array
-from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Manifest, publish
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_parts
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import (
     Batch,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tileyard.base.events import Note
 from tileyard.processes.wire import Channel
-from tileyard.workers.leased import wait_for_lease
+from tileyard.workers.local_builder import wait_for_lease
 
 
 def start_daemon() -> int:

@@ -15,9 +15,9 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import TileyardError, blame_host
 from tileyard.base.model import Limits, Value
 from tileyard.engine.driver import Driver
-from tileyard.service.naming import claim_run_name
+from tileyard.service.bench import claim_run_name
 from tileyard.store.events import EventLog
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import StudyResult

@@ -32,8 +32,7 @@ from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
-from tileyard.engine.foreign_queue.reach import check_reach
-from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot
+from tileyard.engine.foreign_queue.slots import QueueProvider, QueueSlot, check_reach
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.yard import Yard
 from tileyard.verbs.doctor.plan.devices import check_queues

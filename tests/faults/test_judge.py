@@ -36,8 +36,7 @@ from tileyard.base.model import (
     Value,
 )
 from tileyard.engine.driver import Driver
-from tileyard.engine.handed_over import HandedOver
-from tileyard.engine.judge import ATTEMPTS, JudgeProcess
+from tileyard.engine.judge import ATTEMPTS, HandedOver, JudgeProcess
 from tileyard.workers import handing_over as outputs
 from tileyard.workers.handing_over import OutputMemory, get_output
 from tileyard.workers.protocol import CaseToJudge, Extent, Judged

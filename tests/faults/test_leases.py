@@ -21,7 +21,7 @@ from typing import IO
 import psutil
 import pytest
 
-from tileyard.devices.names import name_user
+from tileyard.devices.base import name_user
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts
 from tileyard.processes.keeper.quarantine import put_in_quarantine

@@ -13,8 +13,7 @@ from tests.conftest import ROOT, CommandLine
 from tests.faults.deed_target import build_deed, plan_deeds
 from tests.run_records import remember_run
 
-from tileyard.artifacts.keys import run_key
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, run_key
 from tileyard.base.model import Case, KernelWork, Keys, Limits, Outcome, RunKey, TimingPolicy, Trial
 from tileyard.store.trials import TrialStore
 from tileyard.workers.run_records import RunRecord

@@ -12,7 +12,7 @@ from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey
 from tileyard.ir.nodes import Buffer, Const, Op, Program, Scalar, Tensor, Var
-from tileyard.targets.cuda.records import (
+from tileyard.targets.cuda.launching import (
     CUBIN_FILE,
     Details,
     KernelLaunch,

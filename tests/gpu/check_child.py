@@ -17,8 +17,8 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.model import TimingPolicy
 from tileyard.targets.cuda.architectures import parse_architecture
 from tileyard.targets.cuda.driver import open_gpu
+from tileyard.targets.cuda.launching import Details
 from tileyard.targets.cuda.loaded import CudaLaunch, CudaLoaded
-from tileyard.targets.cuda.records import Details
 
 SAMPLES, LAUNCHES, CALLS = 21, 64, 256
 """So few calls find room in the device's queue: the host does not wait, and its own time is measured."""

@@ -30,7 +30,7 @@ from tileyard.ir.nodes import Scalar
 from tileyard.ir.specs import tensor_specs
 from tileyard.passes.pipeline import PIPELINES
 from tileyard.targets.base import Source
-from tileyard.targets.cuda.records import CUBIN_FILE, Details
+from tileyard.targets.cuda.launching import CUBIN_FILE, Details
 from tileyard.targets.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent

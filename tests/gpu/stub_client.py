@@ -20,8 +20,8 @@ from tileyard.ir.nodes import Scalar
 from tileyard.targets.base import Array
 from tileyard.targets.cuda.callable import DeviceArray
 from tileyard.targets.cuda.driver import open_gpu
+from tileyard.targets.cuda.launching import Details
 from tileyard.targets.cuda.loaded import CudaLaunch, CudaLoaded
-from tileyard.targets.cuda.records import Details
 
 HEAVY = (
     "tilelang",

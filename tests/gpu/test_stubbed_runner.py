@@ -31,7 +31,7 @@ from tileyard.base.model import (
 )
 from tileyard.base.settings import Settings
 from tileyard.devices.locks import prepare_locks
-from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import HandedOver
 from tileyard.engine.runners import RunnerSlot
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry
 

@@ -11,12 +11,12 @@ from tests.gpu.bare_kernels import publish_bare
 from tests.gpu.conftest import stubbed
 
 from tileyard.artifacts.arrays import put_array
-from tileyard.artifacts.bundle_manifest import Reference
+from tileyard.artifacts.bundle_file import Reference
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import GoldenKey, KernelWork
 from tileyard.verbs.test.plan.packed import pack_suite
-from tileyard.verbs.test.result.records import Suite, SuiteCase
+from tileyard.verbs.test.result.result import Suite, SuiteCase
 from tileyard.workers.protocol import Golden, RunEntry
 
 pytestmark = [

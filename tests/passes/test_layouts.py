@@ -9,16 +9,16 @@ from tests.passes.cases import faults_of, run_text
 
 from tileyard.ir.nodes import Buffer, Const
 from tileyard.ir.text import print_program
-from tileyard.passes.bank_conflicts import count_ways
-from tileyard.passes.infer_shared_layouts import InferSharedLayouts
-from tileyard.passes.pipeline import Step
-from tileyard.passes.swizzles import (
+from tileyard.passes.bank_conflicts import (
     SPANS,
+    count_ways,
     laid_out_addresses,
     make_swizzle,
     possible_spans,
     swizzled_addresses,
 )
+from tileyard.passes.infer_shared_layouts import InferSharedLayouts
+from tileyard.passes.pipeline import Step
 
 
 def infer(text: str, architecture: str = "sm_80") -> Step:

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import CommandLine
 from tests.endings import has_ended
 
-from tileyard.artifacts.bundle_manifest import Kind
+from tileyard.artifacts.bundle_file import Kind
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore

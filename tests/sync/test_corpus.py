@@ -133,7 +133,7 @@ FIXES = {
     ("three_stages", "all threads arrive"): "arrive_count has to be 128 at least, ",
     ("turns", "a turn too many"): "nobody waits for this arrive at barrier 1: ",
     ("epilogue", "sums in one column"): "blocks do not wait for each other: ",
-    ("epilogue", "waits until it is read"): "the wait of line 606 is over when the tile is read: ",
+    ("epilogue", "waits until it is read"): "the wait of line 607 is over when the tile is read: ",
 }
 """How a fix begins that names the cause."""
 

@@ -26,8 +26,7 @@ from tileyard.ir.text import print_program, read_program
 from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.sync.blocks import check_program
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 from tileyard.workers.sync_check import check_made
 
 if TYPE_CHECKING:

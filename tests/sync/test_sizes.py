@@ -10,8 +10,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import UnsupportedError, UsageError
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.frontend.found import Found
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync
+from tileyard.workers.protocol import CheckSync, SyncChecked
 from tileyard.workers.sync_sizes import BUDGET_S, check_sizes
 
 SIZES = Path(__file__).parent / "sizes.py"

@@ -25,7 +25,7 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    ["verbs.tune.command.kernel_session", "verbs.test.command.session", "workers.step_host"],
+    ["verbs.tune.command.session", "verbs.test.command.session", "workers.step_host"],
 )
 def test_what_every_run_starts_loads_nothing_heavy(module: str) -> None:
     """One that shows what happens, and one that runs programs, start often."""

@@ -17,23 +17,23 @@ METHODS = frozenset({"endswith", "get", "removeprefix", "startswith"})
 OTHER_MEANINGS = {
     "processes/keeper/worker.py": "the key of a command line",
     "frontend/discover.py": "words of an error of torch or TVM",
-    "frontend/targets.py": "keys of TVM's targets",
+    "frontend/tir_queries.py": "keys of TVM's targets",
     "processes/keeper/directory.py": "a line of a holder's file: the command that holds",
     "processes/keeper/holding.py": "a line of a holder's file: the command that holds",
-    "verbs/exec/plan/tilelang_device.py": "devices of torch and TVM",
+    "verbs/exec/plan/run.py": "devices of torch and TVM",
     "verbs/exec/plan/torch_tensors.py": "devices of torch",
     "verbs/ci/plan/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",
-    "verbs/ci/plan/workflow_coverage.py": "a kind of work in workflows",
-    "verbs/ci/plan/workflow_duplicates.py": "a kind of finding in workflows",
+    "verbs/ci/plan/workflow_duplicates.py": "a kind of work in workflows",
     "verbs/ci/plan/workflow_work.py": "a kind of work in workflows",
-    "workers/tensors.py": "devices of torch",
+    "workers/run_records.py": "devices of torch",
+    "pytest_plugin/flags.py": "the default of an option, as pytest is told it",
 }
 """Modules in which such a word names something else."""
 ONE_FORMAT = {
     "verbs/tune/command/debugging.py": "gdb reads the C of the target cpu",
     "verbs/compile/command/inspect_session.py": "PTX, SASS and launch records are the target cuda's",
     "verbs/doctor/plan/checks.py": "a check of the C compiler",
-    "verbs/compile/view/launch.py": "launch records are the target cuda's",
+    "verbs/compile/view.py": "launch records are the target cuda's",
     "verbs/regress/plan/sides.py": "which TileLang a side builds with is said to the target cuda alone",
 }
 """Modules that are about what one target alone makes or takes."""

@@ -9,7 +9,7 @@ from tools.closures import Closures, find_imports
 from tools.quick import Choice, is_named_after, list_modules
 from tools.recorded import CoveringTest, Recorded, cover, read_recorded, settle, write_recorded
 
-FOLDED = Path("tests/unit/ir/test_fold.py")
+FOLDED = Path("tests/unit/ir/test_ranges.py")
 
 
 def test_imports_for_type_checkers_do_not_count() -> None:
@@ -21,7 +21,7 @@ def test_imports_for_type_checkers_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("text", "module"),
     [
-        ("def f():\n    from tileyard.ir import fold\n", "tileyard.ir.fold"),
+        ("def f():\n    from tileyard.ir import ranges\n", "tileyard.ir.ranges"),
         ("HOMES = {'cpu': 'tileyard.targets.cpu.target:CpuTarget'}", "tileyard.targets.cpu.target"),
         ("from tileyard import kernel", "tileyard.frontend.declare"),
         ("import tileyard\ntileyard.tuned(1)", "tileyard.api.dispatch"),
@@ -38,7 +38,7 @@ def test_modules_are_found_however_they_are_named(text: str, module: str) -> Non
 def test_a_closure_holds_what_is_imported_through_others() -> None:
     """A test file needs what its imports import, farther away, and no module of a room above these."""
     distances = Closures().measure(FOLDED)
-    assert distances["tileyard.ir.fold"] == 1
+    assert distances["tileyard.ir.ranges"] == 1
     assert distances["tileyard.base.errors"] > 1
     assert "tileyard.engine.driver" not in distances
 
@@ -115,7 +115,7 @@ def test_the_nearest_quick_tests_are_chosen_first() -> None:
     """Of test files that import a changed module, those named after it come first, then indirect ones."""
     far = Path("tests/unit/verbs/doctor/plan/test_findings.py")
     choice = Choice(Recorded(files={str(FOLDED): 1.0, str(far): 1.0}), Closures(), 1.5)
-    choice.take_importing({"tileyard.ir.fold"}, [far, FOLDED], limit_s=9.0)
+    choice.take_importing({"tileyard.ir.ranges"}, [far, FOLDED], limit_s=9.0)
     assert choice.files == [str(FOLDED)]
 
 
@@ -131,8 +131,8 @@ def test_a_changed_test_file_runs_as_far_as_seconds_reach() -> None:
 
 def test_a_test_file_is_named_after_its_module() -> None:
     """The mirror of a module in ``tests/unit/`` has its room and begins with its name."""
-    assert is_named_after(Path("tests/unit/ir/test_fold.py"), "tileyard.ir.fold")
-    assert not is_named_after(Path("tests/unit/ir/test_fold.py"), "tileyard.sync.fold")
+    assert is_named_after(Path("tests/unit/ir/test_ranges.py"), "tileyard.ir.ranges")
+    assert not is_named_after(Path("tests/unit/ir/test_ranges.py"), "tileyard.sync.fold")
 
 
 def test_only_chosen_tests_run() -> None:

@@ -2,8 +2,7 @@
 
 from tileyard.api.bundles import load
 from tileyard.api.kernels import compile  # noqa: A004 - always used as tileyard.compile
-from tileyard.api.study import DispatchTable, Study, Winner
-from tileyard.api.tune import tune
+from tileyard.api.study import DispatchTable, Study, Winner, tune
 from tileyard.api.verbs import check, plan, regress, test
 
 __all__ = [

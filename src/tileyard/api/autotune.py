@@ -20,8 +20,15 @@ from tilelang.backend.target import determine_target
 from tilelang.jit import JITKernel
 
 from tileyard.api.chain_study import Manner, run_study
-from tileyard.api.kernels import find_built, load_trial, make_builder, make_callable
-from tileyard.api.running import console_for, settings_for, show
+from tileyard.api.kernels import (
+    console_for,
+    find_built,
+    load_trial,
+    make_builder,
+    make_callable,
+    settings_for,
+    show,
+)
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import UsageError
 from tileyard.base.model import QUEUE_LIMIT_S, Kernel, TimingPolicy, Trial
@@ -30,15 +37,14 @@ from tileyard.devices.holding import HeldLease
 from tileyard.devices.registry import AUTO, parse_device, resolve_devices
 from tileyard.frontend.chains import ChainError, describe_params, find_outputs, make_alone
 from tileyard.frontend.no_device import ASSUMED_TARGET, TARGET_VARIABLE, assume_target
-from tileyard.frontend.targets import is_cpu
+from tileyard.frontend.tir_queries import is_cpu
 from tileyard.service.choosing import require_fit, settle_target
 from tileyard.targets.registry import BUILT_IN, find_needs
 from tileyard.verbs.exec.plan.grounds import Ground, Studied, StudyOrder
-from tileyard.verbs.exec.plan.script_tuning import script_ground
 from tileyard.verbs.exec.plan.tilelang_jit import Adapter
-from tileyard.verbs.exec.plan.tilelang_tuning import INPUTS, tune_chain
+from tileyard.verbs.exec.plan.tilelang_tuning import INPUTS, script_ground, tune_chain
 from tileyard.verbs.tune.view.study import print_reference
-from tileyard.workers.leased import NUMBER_VARIABLE as LEASE_VARIABLE
+from tileyard.workers.local_builder import NUMBER_VARIABLE as LEASE_VARIABLE
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 __all__ = ["AutoTuner", "autotune", "set_autotune_inputs"]

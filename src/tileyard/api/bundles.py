@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tileyard.api.kernels import LoadedKernel, load_trial, make_callable
-from tileyard.api.running import settings_for
-from tileyard.artifacts.bundle_manifest import Expected
+from tileyard.api.kernels import (
+    LoadedKernel,
+    Shapes,
+    describe_shapes,
+    list_shapes,
+    load_trial,
+    make_callable,
+    settings_for,
+    shapes_like,
+)
+from tileyard.artifacts.bundle_file import Expected
 from tileyard.artifacts.bundles import open_bundle, read_manifest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import DamagedError, UsageError
-from tileyard.base.model import BuildKey, KernelWork, SourceLine, TensorSpec, Value
-from tileyard.base.rules import Rule
+from tileyard.base.model import BuildKey, KernelWork, Rule, SourceLine, TensorSpec, Value
 from tileyard.base.settings import Settings
 from tileyard.base.wording import name_some
 from tileyard.devices.registry import parse_device
@@ -25,7 +32,6 @@ from tileyard.store.winners import open_winners
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import check_suite, choose_case, unpack_suite
-from tileyard.verbs.tune.result.shapes import Shapes, describe_shapes, list_shapes, shapes_like
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from rich.text import Text
 
-from tileyard.api.running import carry_on, console_for, show
+from tileyard.api.kernels import carry_on, console_for, show
 from tileyard.base.model import QUEUE_LIMIT_S, CheckPolicy, Limits, TimingPolicy, median_ns
 from tileyard.base.settings import Settings
 from tileyard.show.console import Console
 from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
-from tileyard.verbs.tune.options.tune import StartTune, TuneRequest
+from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.progress import StudyLayout
-from tileyard.verbs.tune.view.study import print_study
-from tileyard.verbs.tune.view.words import say_leader
+from tileyard.verbs.tune.view.study import print_study, say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
 
 

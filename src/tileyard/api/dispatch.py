@@ -5,8 +5,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tileyard.api.kernels import make_builder, make_callable
-from tileyard.api.running import settings_for
+from tileyard.api.kernels import (
+    Shapes,
+    describe_shapes,
+    find_misfit,
+    infer_arguments,
+    list_shapes,
+    make_builder,
+    make_callable,
+    settings_for,
+    shapes_like,
+)
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import DamagedError, UsageError
@@ -22,14 +31,6 @@ from tileyard.show.values import refuse_unused
 from tileyard.store.choices import Choice, list_choices
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
-from tileyard.verbs.tune.result.shapes import (
-    Shapes,
-    describe_shapes,
-    find_misfit,
-    infer_arguments,
-    list_shapes,
-    shapes_like,
-)
 from tileyard.workers.local_builder import LocalBuilder
 
 

@@ -1,39 +1,141 @@
 """Compiled kernels as functions on arrays."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Unpack, overload
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from tileyard.api.running import (
-    carry_on,
-    console_for,
-    find_kernel,
-    printed_on,
-    settings_for,
-    show,
-)
+from msgspec.structs import replace
+
 from tileyard.api.shown import ShownBuilds, make_shown
 from tileyard.artifacts.manifest import Artifact, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import DamagedError, ToolMissingError, UsageError
-from tileyard.base.model import SourceLine, Trial, Value
-from tileyard.base.settings import Settings
+from tileyard.base.events import Event
+from tileyard.base.model import SourceLine, TensorSpec, Trial, Value
+from tileyard.base.settings import Settings, read_settings
+from tileyard.base.wording import count_of, show_value
 from tileyard.devices.registry import parse_device
+from tileyard.frontend.declare import kernel as declare_kernel
+from tileyard.frontend.discover import find_kernels, import_file
+from tileyard.ir.dtypes import array_name
 from tileyard.service.choosing import require_fit, settle_target
+from tileyard.service.client import AnswerQuestion, RunClient
+from tileyard.service.verbs import ResultT, Verb
+from tileyard.show.console import Console
+from tileyard.show.kernel_options import parse_kernel
 from tileyard.show.options import complete, takes
+from tileyard.show.progress import Layout
+from tileyard.show.session import Carry, ignore, run_shown
 from tileyard.show.values import refuse_unused
 from tileyard.show.words import format_config
+from tileyard.store.choices import Choice
 from tileyard.targets.arguments import guard
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
-from tileyard.verbs.compile.options.compile import CompileOptions, start_compile
+from tileyard.verbs.compile.options import CompileOptions, StartCompile, start_compile
+from tileyard.verbs.tune.options import StartTune
+from tileyard.verbs.tune.plan.space import choose_kernel
 from tileyard.verbs.tune.result.records import CompileResult
 from tileyard.verbs.tune.view.compiled import print_compiled
 from tileyard.verbs.tune.view.progress import StudyLayout
+from tileyard.workers.author import Author
 from tileyard.workers.local_builder import LocalBuilder
 from tileyard.workers.run_records import find_run
 
+P = ParamSpec("P")
+StartT = TypeVar("StartT", StartTune, StartCompile)
 OF_FUNCTIONS = ("target", "out_idx", "device", "home")
 """The options that apply to a PrimFunc."""
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
+"""Shape and dtype of each array that a kernel is called with."""
+
+
+def settings_for(home: str | os.PathLike[str] | None) -> Settings:
+    """Settings from the environment, with ``home``, if given, as the data directory."""
+    named = {} if home is None else {"TILEYARD_HOME": str(Path(home).absolute())}
+    return read_settings({**os.environ, **named}, Path.cwd())
+
+
+def console_for(progress: bool | None) -> Console | None:
+    """The console that shows a run; None if it is not shown, by default outside a terminal and a notebook."""
+    console = Console(stderr=True)
+    usual = console.is_jupyter or sys.stderr.isatty()
+    return console if (usual if progress is None else progress) else None
+
+
+def printed_on(console: Console | None) -> Console | None:
+    """The console on which a result is printed: none in a notebook, which displays the returned value."""
+    return None if console is None or console.is_jupyter else console
+
+
+def show(
+    console: Console | None,
+    view: Callable[Concatenate[Console, P], None],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """Print a result on the console of its run; in a notebook as one output."""
+    if console is not None:
+        with console:
+            view(console, *args, **kwargs)
+
+
+def carry_on(console: Console | None, answer: AnswerQuestion | None = None) -> Carry:
+    """A function that runs verbs; ``answer`` is the author of a kernel in this process."""
+
+    def carry(
+        verb: Verb[ResultT],
+        settings: Settings,
+        layout: Layout,
+        hear: Callable[[Event], None] = ignore,
+    ) -> ResultT:
+        client = RunClient(verb, settings, answer)
+        return client.run(hear) if console is None else run_shown(client, console, layout, hear)
+
+    return carry
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundKernel:
+    """A kernel by name: from a file that a separate process imports, or of the ``author`` in this process."""
+
+    name: str
+    file: str = ""
+    author: Author | None = None
+
+    @property
+    def answer(self) -> AnswerQuestion | None:
+        """The function that answers questions in this process, if any."""
+        return None if self.author is None else self.author.answer
+
+    def place(self, start: StartT) -> StartT:
+        """``start`` with this kernel as its request's."""
+        request = replace(start.request, kernel=self.name)
+        return replace(start, file=self.file, request=request)
+
+
+def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settings) -> FoundKernel:
+    """A kernel, or ``"file.py::name"``, with these declared fields; None keeps its own. The file is
+    imported here if a field is given. Raises UsageError and KernelFileError.
+    """
+    held = kernel
+    if isinstance(kernel, str):
+        file, name = parse_kernel(kernel)
+        if all(value is None for value in declared.values()):
+            return FoundKernel(name=name, file=str(file))
+        module = import_file(file)
+        kernels = [found.describe() for found in find_kernels(module).values()]
+        held = vars(module)[choose_kernel(kernels, name).name]
+    if not callable(held):
+        is_func = type(held).__name__ == "PrimFunc"
+        hint = "tileyard.compile takes one" if is_func else "@tileyard.kernel declares a function"
+        raise UsageError(f"{show_value(held)} is not a kernel", hint)
+    made = declare_kernel(held, **declared)  # type: ignore[call-overload]  # checked there
+    author = Author.of_kernel(made, ObjectStore(settings.home / "objects"))
+    return FoundKernel(name=next(iter(author.kernels)), author=author)
 
 
 class PrimFunc(Protocol):
@@ -178,3 +280,92 @@ def make_callable(
     if isinstance(loaded, KnowsLines):
         loaded.know_lines(lines)
     return loaded.as_callable()
+
+
+def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[str, Value]:
+    """The arguments for arrays of these shapes: each the size or dtype that equals it in all known choices,
+    or else its common value in all. Raises UsageError naming an argument that is neither.
+    """
+    examples = [
+        (choice.arguments, shapes_like(choice.tensors)[0])
+        for choice in known
+        if len(shapes_like(choice.tensors)[0]) == len(shapes)
+    ]
+    if not examples:
+        raise UsageError(
+            f"the arguments of {name} for {describe_shapes(shapes)} are not known",
+            "give arguments=",
+        )
+    wanted = _facts_of(shapes)
+    found: dict[str, Value] = {}
+    for argument in examples[0][0]:
+        values = [arguments[argument] for arguments, _ in examples]
+        facts = [_facts_of(own) for _, own in examples]
+        places = [
+            place
+            for place in wanted
+            if all(
+                _is_same(one.get(place), value) for one, value in zip(facts, values, strict=True)
+            )
+        ]
+        answers = {wanted[place] for place in places} or set(values)
+        if len(answers) != 1:
+            raise UsageError(
+                f"{argument} of {name} cannot be told from {describe_shapes(shapes)}",
+                "give arguments=",
+            )
+        found[argument] = answers.pop()
+    return found
+
+
+def _is_same(fact: Value | None, value: Value) -> bool:
+    """Whether a size or dtype equals this argument: True does not equal a size of 1."""
+    return type(fact) is type(value) and fact == value
+
+
+def _facts_of(shapes: Shapes) -> dict[tuple[int, int], Value]:
+    """The size of each dimension by array and dimension, and the dtype of each array as dimension -1."""
+    facts: dict[tuple[int, int], Value] = {}
+    for number, (shape, dtype) in enumerate(shapes):
+        facts |= {(number, dimension): size for dimension, size in enumerate(shape)}
+        facts[number, -1] = dtype
+    return facts
+
+
+def find_misfit(name: str, known: Iterable[Choice], shapes: Shapes) -> str:
+    """How arrays differ in number or dtype from those of all known choices; empty if only their sizes do."""
+    tensors = [choice.tensors for choice in known]
+    fitting = [own for each in tensors for own in shapes_like(each) if len(own) == len(shapes)]
+    if tensors and not fitting:
+        names = [tensor.name for tensor in tensors[0] if tensor.role != "out"]
+        takes = f"{count_of(len(names), 'input array')} ({', '.join(names)})"
+        return f"{name} takes {takes}, not {count_of(len(shapes), 'array')}"
+    for number, (_, dtype) in enumerate(shapes):
+        tuned = sorted({own[number][1] for own in fitting})
+        if tuned and dtype not in tuned:
+            return f"array {number} is {dtype}, but {name} was tuned for {' and '.join(tuned)}"
+    return ""
+
+
+def shapes_like(tensors: Sequence[TensorSpec]) -> tuple[Shapes, Shapes]:
+    """The two ways in which a kernel is called: with its inputs alone, and with all its tensors."""
+    shapes = [((tuple(one.shape), array_name(one.dtype)), one.role) for one in tensors]
+    return (
+        tuple(shape for shape, role in shapes if role != "out"),
+        tuple(shape for shape, _ in shapes),
+    )
+
+
+def list_shapes(arguments: Sequence[Any]) -> Shapes:
+    """The shapes and dtypes of the arrays among the arguments; numbers have none."""
+    return tuple(
+        (tuple(one.shape), str(one.dtype).removeprefix("torch."))
+        for one in arguments
+        if hasattr(one, "shape")
+    )
+
+
+def describe_shapes(shapes: Shapes) -> str:
+    """The shapes as text for messages: ``float32[4, 512]``."""
+    texts = [f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in shapes]
+    return ", ".join(texts) or show_value(())

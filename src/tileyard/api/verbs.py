@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from tileyard.api.running import (
+from tileyard.api.kernels import (
     carry_on,
     console_for,
     find_kernel,
@@ -23,15 +23,14 @@ from tileyard.store.base import RunTime
 from tileyard.store.trials import has_records, open_store
 from tileyard.verbs.check.command.checking import check_file, check_kernels
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view.sync import SyncReport
-from tileyard.verbs.regress.command.regressing import Reports, compare
+from tileyard.verbs.check.view import SyncReport
+from tileyard.verbs.regress.command.comparing import Reports, compare
 from tileyard.verbs.regress.options.regress import RegressOptions
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.regress.view.regress import print_regression
 from tileyard.verbs.test.command.predicting import predict_run
-from tileyard.verbs.test.command.suite_run import run_suite
-from tileyard.verbs.test.options.plan import PlanOptions
-from tileyard.verbs.test.options.test import TestOptions
+from tileyard.verbs.test.command.session import run_suite
+from tileyard.verbs.test.options.test import PlanOptions, TestOptions
 from tileyard.verbs.test.plan.plan import Prediction
 from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.suite import print_suite

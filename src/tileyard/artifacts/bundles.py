@@ -17,20 +17,18 @@ import msgspec
 from tileyard.artifacts.bundle_file import (
     BIGGEST_MANIFEST,
     MANIFEST,
+    BundleManifest,
     BundleReader,
     BundleWriter,
-    Unpacking,
-    member_name,
-    private_folder,
-)
-from tileyard.artifacts.bundle_manifest import (
-    BundleManifest,
     Content,
     Expected,
     Kind,
     PackedRecord,
     Reference,
+    Unpacking,
     find_mismatches,
+    member_name,
+    private_folder,
 )
 from tileyard.artifacts.compat import (
     FIRST_DRIVERS,
@@ -43,12 +41,16 @@ from tileyard.artifacts.compat import (
     sum_needs,
 )
 from tileyard.artifacts.folders import TreeFile
-from tileyard.artifacts.keys import canonical_json, chunks_of, digest_bytes, find_digests
 from tileyard.artifacts.libraries import is_newer, read_needs
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import (
+    ObjectStore,
+    canonical_json,
+    chunks_of,
+    digest_bytes,
+    find_digests,
+)
 from tileyard.artifacts.trees import Trees
-from tileyard.base.decoding import decode_json
-from tileyard.base.drafts import draft_of
+from tileyard.base.decoding import decode_json, draft_of
 from tileyard.base.errors import BundleError, UsageError
 from tileyard.base.model import Digest, Record
 

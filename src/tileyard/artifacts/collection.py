@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 
 from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.kept_folders import FOLDER, LOCK
-from tileyard.artifacts.keys import find_digests
+from tileyard.artifacts.folders import FOLDER, LOCK
+from tileyard.artifacts.objects import find_digests
 from tileyard.artifacts.pins import (
     GATE,
     SLACK_S,

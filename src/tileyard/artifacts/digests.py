@@ -22,8 +22,7 @@ from typing import NoReturn
 
 from tileyard.artifacts.copying import unreadable
 from tileyard.artifacts.folders import add_size
-from tileyard.artifacts.keys import chunks_of, digest_chunks, digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, chunks_of, digest_chunks, digest_parts
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Step
 

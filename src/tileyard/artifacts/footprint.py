@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json, digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json, digest_parts
 from tileyard.base.model import Digest
 
 KIND = "footprint"

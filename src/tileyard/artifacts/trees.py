@@ -40,8 +40,7 @@ from tileyard.artifacts.folders import (
     read_listing,
     walk,
 )
-from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.artifacts.pins import gate
 from tileyard.base.errors import DamagedError, HomeError, UsageError
 from tileyard.base.model import Digest

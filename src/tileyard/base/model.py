@@ -5,17 +5,77 @@ from typing import ClassVar, Literal, NewType, dataclass_transform
 
 import msgspec
 
-from tileyard.base.draws import USUAL_DRAW, Draw
-from tileyard.base.measures import Measure
-from tileyard.base.parts import WHOLE, BuildPart, GoldenPart
-from tileyard.base.rules import Rule
-
+EdgeValues = Literal["zeros", "tiny", "largest", "inf", "nan"]
+"""Zeros of both signs; the smallest values, normal or not; the largest finite ones; infinities; NaN."""
+Better = Literal["lower", "higher"]
+"""Which of two numbers is better."""
 Value = bool | int | float | str
 Digest = NewType("Digest", str)
 BuildKey = NewType("BuildKey", str)
 GoldenKey = NewType("GoldenKey", str)
 RunKey = NewType("RunKey", str)
 MeasurementKey = NewType("MeasurementKey", str)
+NanPolicy = Literal["equal", "forbid", "ignore"]
+"""NaN equals NaN; any NaN of the output is wrong; elements whose reference is NaN are not compared."""
+QUEUE_LIMIT_S = 1800.0
+"""Seconds that a run waits for a device unless it says otherwise."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """A kernel's ``where`` as it was evaluated in elaborating; ``text`` names it and its line.
+    ``numbers`` are the dimensions and scalars it takes with the accepted values, of the parameters
+    of the Program in ``signature``.
+    """
+
+    text: str
+    numbers: dict[str, bool | int | float | str]
+    signature: str
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """The usual inputs, those of another ``seed``, or the usual ones with ``edges`` among them."""
+
+    seed: int = 0
+    edges: EdgeValues | None = None
+
+    @property
+    def name(self) -> str:
+        """A name for people."""
+        return f"edge values ({self.edges})" if self.edges else f"seed {self.seed}"
+
+
+USUAL_DRAW = Draw()
+
+
+class GoldenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The files at or below ``path``, a pattern as in a shell, all if empty. ``is_linked``: links
+    to the result, which nobody may write.
+    """
+
+    path: str = ""
+    is_linked: bool = False
+
+
+class BuildPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A target of a build: its own ``inputs``, its ``products`` below the cache, else in the folder."""
+
+    inputs: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+
+
+WHOLE = GoldenPart()
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """A time of a run step in nanoseconds, or a number that it prints. ``cpu_time`` includes the
+    processes it waited for, ``wall_time`` is from start to exit. ``printed``: the first group of
+    ``pattern`` in the last line of standard output that matches.
+    """
+
+    of: Literal["cpu_time", "wall_time", "printed"]
+    pattern: str = ""
+    unit: str = "ns"
+    better: Better = "lower"
 
 
 # Tells type checkers what subclasses inherit from msgspec at run time: they are frozen and keyword-only.
@@ -132,9 +192,6 @@ unpacked bundle. ``targets`` (needed parts of a shared build), ``cases`` and ``w
 order), alone as an argument, become one argument per item.
 """
 
-NanPolicy = Literal["equal", "forbid", "ignore"]
-"""NaN equals NaN; any NaN of the output is wrong; elements whose reference is NaN are not compared."""
-
 
 class Step(Record):
     """A program that is run for a case, with the files that its result depends on.
@@ -216,10 +273,6 @@ class TimingPolicy(Record):
     group: str = ""
     flush_l2: bool = False
     graph: bool = False
-
-
-QUEUE_LIMIT_S = 1800.0
-"""Seconds that a run waits for a device unless it says otherwise."""
 
 
 class Limits(Record):

@@ -5,8 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tileyard.cli.arguments import asks_for_help, has_folder
-from tileyard.show.ending import INTERRUPTED, say
-from tileyard.show.guarding import guarded
+from tileyard.show.guarding import INTERRUPTED, guarded, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import tileyard
 from tileyard.base.errors import NoEffectError, TileyardError, UsageError
 from tileyard.cli.arguments import asks_for_help, has_folder
 from tileyard.show.defaults import Defaults, Verbs, read_defaults
-from tileyard.show.ending import INTERRUPTED, explain, say
+from tileyard.show.guarding import INTERRUPTED, explain, say
 from tileyard.show.typed import list_options, typed
 from tileyard.verbs.check.command import check
 from tileyard.verbs.ci.command import ci

@@ -11,9 +11,8 @@ from typing import Any
 
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
-from tileyard.devices.base import DeviceClass, Found
+from tileyard.devices.base import DeviceClass, Found, device_lock
 from tileyard.devices.gpus import Gpu, GpuList, nvml_command
-from tileyard.devices.names import device_lock
 
 PROBE_LIMIT_S = 60.0
 """Seconds; creating the first context takes several on a host with many cards."""

@@ -18,9 +18,9 @@ from tileyard.base.places import Place, Table, open_tables
 from tileyard.base.settings import DECLARED, Settings
 from tileyard.base.strict import Strict, decode
 from tileyard.base.wording import find_similar
+from tileyard.devices.base import NAME, class_of, device_lock, index_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import core_locks, parse_cores
-from tileyard.devices.names import NAME, class_of, device_lock, index_of
 
 NO_CLASSES = frozenset({"auto", "queue"})
 """Names for devices of several classes."""

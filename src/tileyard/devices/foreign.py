@@ -7,17 +7,17 @@ from typing import Final, Literal
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.base.clock import LONGEST_S
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device, Record
-from tileyard.targets.command import step_site
+from tileyard.targets.command import given
 
 QUEUE_KIND: Final = "queue"
 MARGIN_S: Final = 30.0
 """Seconds added to a queue's own limits before a call to it is abandoned."""
 INHERITED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS", step_site.VARIABLE)
+ALWAYS: Final = ("TILEYARD_HOME", "TILEYARD_CONFIG", "TILEYARD_PLUGINS", given.VARIABLE)
 """Variables by which the far side finds the declarations and plugins of this side, and what steps share."""
 SUBMISSION_VARIABLE: Final = "TILEYARD_SUBMISSION"
 """Set on the far side: a process with it already runs on a device of a queue."""

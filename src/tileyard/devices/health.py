@@ -20,9 +20,9 @@ import msgspec
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import Device, Record
+from tileyard.devices.base import name_user
 from tileyard.devices.gpus import GpuList, nvml_command
 from tileyard.devices.locks import explaining, prepare_locks
-from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import try_hold
 from tileyard.processes.keeper import quarantine
 from tileyard.processes.keeper.quarantine import PROBES, Quarantine, Quarantines, name_part

@@ -6,11 +6,11 @@ import shutil
 import stat
 from pathlib import Path
 
-from tileyard.base.drafts import draft_of
+from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
 from tileyard.base.ownership import find_stranger
+from tileyard.devices.base import name_user
 from tileyard.devices.locks import check_way, explaining, install_command, prepare_directory
-from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import keep_from_deciding
 from tileyard.processes.keeper.files import (
     FOLDERS,

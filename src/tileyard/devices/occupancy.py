@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.base.model import Device, Record
+from tileyard.devices.base import name_user
 from tileyard.devices.locks import explaining, prepare_directory
-from tileyard.devices.names import name_user
 from tileyard.processes.keeper.deciding import Choice
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory, Request
 from tileyard.processes.keeper.files import is_replaced

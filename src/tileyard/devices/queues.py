@@ -11,9 +11,9 @@ import msgspec
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings, read_tables
+from tileyard.devices.base import class_of
 from tileyard.devices.declared import declaration_files
 from tileyard.devices.foreign import QUEUE_KIND, ForeignQueue, decode_queues
-from tileyard.devices.names import class_of
 
 PREFIX = f"{QUEUE_KIND}:"
 SUBMITTER: Final = "tileyard.workers.submitter"

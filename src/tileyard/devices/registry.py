@@ -11,11 +11,10 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.base.wording import name_some
-from tileyard.devices.base import Found
+from tileyard.devices.base import Found, class_of, device_lock
 from tileyard.devices.classes import CLASSES
 from tileyard.devices.cpu import core_locks, format_cores, identify_cpu, parse_cores, require_cores
 from tileyard.devices.declared import make_simulators, read_devices
-from tileyard.devices.names import class_of, device_lock
 
 AUTO = "auto"
 CORES = "cpu is all cores, cpu:cores=0-1,3 a set of them"

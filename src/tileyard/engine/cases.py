@@ -2,12 +2,13 @@
 Stages: waiting, preparing, prepared, building, built, running, judging (kernels), ended.
 """
 
+import enum
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
-from tileyard.base.model import Batch, Case
-from tileyard.engine.builds import BuildQueue
+from tileyard.base.model import Batch, BuildKey, Case, Record
 from tileyard.engine.commands import (
     BatchesPlanned,
     CasePrepared,
@@ -18,11 +19,258 @@ from tileyard.engine.commands import (
     LookUp,
     Strand,
 )
-from tileyard.engine.ready import Ready, ReadyQueue
-from tileyard.engine.stages import LEGAL_MOVES, UNREADY, UNSTARTED, Ground, Stage, ground_of
+from tileyard.engine.lending import DeviceSite
 
+_Build = tuple[tuple[str, str], BuildKey]
+Ground = tuple[str, int]
+"""A target, and the number of devices that a case holds at once."""
+PATIENCE = 32
 MAX_RETRIES = 2
 """Number of further runs of a case that its device or host failed."""
+
+
+class BuildQueue:
+    """Cases that wait for a compile worker, oldest first. Builds that share a cache are made singly."""
+
+    def __init__(self) -> None:
+        self._cases: deque[CasePrepared] = deque()
+        self._build_of: dict[str, _Build] = {}
+        # The first of them is queued or being built, the others follow it.
+        self._members: dict[_Build, list[CasePrepared]] = {}
+        self._caches: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def add(self, fact: CasePrepared) -> None:
+        """Queue a case, or have it follow a queued one with the same builder and key."""
+        build = self._build_of[fact.case] = (fact.builder, fact.build)
+        members = self._members.setdefault(build, [])
+        members.append(fact)
+        if len(members) == 1:
+            self._cases.append(fact)
+
+    def take(self, worker: int, workers: int) -> tuple[str, ...]:
+        """The cases that one of ``workers`` builds next: cases of one builder, at most its share of them."""
+        used = self._caches.values()
+        first = next((one for one in self._cases if not one.cache or one.cache not in used), None)
+        if first is None:
+            return ()
+        self._caches[worker] = first.cache
+        if first.group == 1:
+            self._cases.remove(first)
+            return (first.case,)
+        share = -(-len(self._cases) // workers)
+        taken: list[CasePrepared] = []
+        for fact in self._cases:
+            if len(taken) == min(first.group, share):
+                break
+            if fact.builder == first.builder:
+                taken.append(fact)
+        chosen = {fact.case for fact in taken}
+        self._cases = deque(fact for fact in self._cases if fact.case not in chosen)
+        return tuple(fact.case for fact in taken)
+
+    def free(self, worker: int) -> None:
+        """A worker needs its cache no more."""
+        self._caches.pop(worker, None)
+
+    def end(self, case: str) -> list[str]:
+        """A case was built: return the cases that are built with it, including itself."""
+        members = self._members.pop(self._build_of[case], [])
+        return [case, *(fact.case for fact in members if fact.case != case)]
+
+    def end_early(self, builder: tuple[str, str], build: BuildKey) -> list[str]:
+        """A build is ready that was made with another: return the cases that need it."""
+        members = self._members.pop((builder, build), [])
+        if members and members[0] in self._cases:
+            self._cases.remove(members[0])
+        return [fact.case for fact in members]
+
+    def fail(self, case: str) -> None:
+        """A build failed: the cases with its key are reported one by one, and find the recorded failure."""
+        build = self._build_of[case]
+        left = [fact for fact in self._members.pop(build, []) if fact.case != case]
+        if left:
+            self._members[build] = left
+            self._cases.appendleft(left[0])
+
+    def discard(self, case: str) -> None:
+        """A queued case need not be built any more; if others follow it, they take its place."""
+        members = self._members.get(self._build_of[case], []) if case in self._build_of else []
+        if members and members[0].case == case and members[0] in self._cases:
+            self._cases.remove(members[0])
+            self.fail(case)
+        elif members and members[0].case != case:
+            members[:] = [fact for fact in members if fact.case != case]
+
+    def forget(self, case: str) -> None:
+        """Forget a case that has left the engine."""
+        self._build_of.pop(case, None)
+
+    def clear(self) -> None:
+        """Nothing in the queue need be built any more."""
+        self._cases.clear()
+        self._members.clear()
+
+
+class Stage(enum.Enum):
+    """The stage of a case."""
+
+    WAITING = "waiting"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    BUILDING = "building"
+    BUILT = "built"
+    RUNNING = "running"
+    JUDGING = "judging"
+    ENDED = "ended"
+
+    __hash__ = object.__hash__  # that of Enum is written in Python, and called at every move
+
+
+UNSTARTED = (Stage.WAITING, Stage.PREPARED, Stage.BUILT)
+"""The stages of a case on which no process works."""
+
+UNREADY = (Stage.WAITING, Stage.PREPARING, Stage.PREPARED, Stage.BUILDING)
+"""The stages of a case before a device can run it."""
+
+LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
+    Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
+    Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
+    Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
+    Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
+    Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
+    Stage.RUNNING: frozenset({Stage.BUILT, Stage.JUDGING, Stage.ENDED}),
+    Stage.JUDGING: frozenset({Stage.ENDED}),
+    Stage.ENDED: frozenset(),
+}
+
+
+def ground_of(case: Case) -> Ground:
+    """The target and number of devices, which decide on which devices a case runs."""
+    return case.target, case.work.devices
+
+
+class Site(Record):
+    """The machine as the engine may use it: the cores of compile ``workers`` (one each), ``author`` and
+    ``judge``. ``lanes`` is the initial number of questions at once; ``grounds`` the devices by target and
+    number of devices held at once. ``window`` bounds the batches under way, and grows while cases are short;
+    ``burst`` are ready before building pauses for a device that shares its cores.
+    """
+
+    workers: tuple[int, ...]
+    devices: dict[str, DeviceSite]
+    author: frozenset[int]
+    judge: frozenset[int] = frozenset()
+    grounds: dict[Ground, frozenset[str]] = {}
+    lanes: int = 1
+    window: int = 16
+    burst: int = 8
+    overlap: bool = True
+
+
+@dataclass
+class Ready:
+    """A batch that waits for a device, one of ``devices`` and better none of ``avoid``, which failed it. It
+    begins if there is room for ``least_bytes``; its outputs to be judged take ``output_bytes``. ``alone``: it
+    shares a run with no other; ``asked``: it has waited since a device was asked for.
+    """
+
+    batch: str
+    memory_bytes: int
+    devices: frozenset[str]
+    expected_s: float | None = None
+    output_bytes: int = 0
+    least_bytes: int = 0
+    interleaved: bool = False
+    alone: bool = False
+    avoid: frozenset[str] = frozenset()
+    asked: bool = False
+    overtaken: int = 0
+
+
+class ReadyQueue:
+    """Batches in the order in which they became ready."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Ready] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Ready]:
+        return iter(self._entries.values())
+
+    def add(self, entry: Ready) -> None:
+        """Add a batch at the end, as one that has not waited yet."""
+        entry.asked, entry.overtaken = False, 0
+        self._entries[entry.batch] = entry
+
+    def put_back(self, entries: list[Ready]) -> None:
+        """Put batches that had been taken back at the front."""
+        self._entries = {entry.batch: entry for entry in entries} | self._entries
+
+    def discard(self, batch: str) -> None:
+        """Remove a batch, if it is in the queue."""
+        self._entries.pop(batch, None)
+
+    def clear(self) -> None:
+        """Remove all batches."""
+        self._entries.clear()
+
+    def count(self, device: str) -> int:
+        """Number of batches that this device could run."""
+        return sum(device in entry.devices for entry in self._entries.values())
+
+    def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
+        """The next batch for this device, or None. Usable devices that did not fail it go first."""
+        best: Ready | None = None
+        for entry in self._entries.values():
+            if device not in entry.devices:
+                continue
+            if device in entry.avoid and not usable & entry.devices <= entry.avoid:
+                continue
+            if best is None:
+                best = entry
+                if entry.interleaved or entry.overtaken >= PATIENCE or entry.expected_s is None:
+                    return entry
+            elif entry.interleaved:
+                break
+            elif _length_s(entry) > _length_s(best):
+                best = entry
+        return best
+
+    def take(
+        self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
+    ) -> list[Ready]:
+        """Take out the next batch, and others for its run: up to ``room``, and ``room_bytes`` if not 0."""
+        taken: list[Ready] = []
+        while len(taken) < room:
+            entry = self.peek(device, usable)
+            if entry is None:
+                break
+            if taken and (entry.alone or entry.memory_bytes != taken[0].memory_bytes):
+                break
+            left_bytes = room_bytes - sum(other.output_bytes for other in taken)
+            if taken and room_bytes and entry.output_bytes > left_bytes:
+                break
+            self._overtake(entry)
+            taken.append(entry)
+            if entry.alone:
+                break
+        return taken
+
+    def _overtake(self, entry: Ready) -> None:
+        for other in self._entries.values():
+            if other is entry:
+                break
+            other.overtaken += 1
+        del self._entries[entry.batch]
+
+
+def _length_s(entry: Ready) -> float:
+    return inf if entry.expected_s is None else entry.expected_s
 
 
 @dataclass

@@ -13,19 +13,20 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import BuildKey, Device, Outcome, Side
 from tileyard.base.settings import Settings
-from tileyard.processes.limits import Limit, time_limit
 from tileyard.processes.outcomes import Verdict
-from tileyard.processes.supervise import Worker, WorkerCommand
+from tileyard.processes.supervise import Limit, Worker, WorkerCommand, time_limit
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs
-from tileyard.workers.compiler_notices import PartBuilt, SharedBegan, SharedEnded
-from tileyard.workers.environment import host_memory_bytes, worker_environment
+from tileyard.workers.command_runs import host_memory_bytes, worker_environment
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
     BuiltKernels,
     CompilerReply,
     DescribeTarget,
+    PartBuilt,
+    SharedBegan,
+    SharedEnded,
     TargetInfo,
 )
 

@@ -2,17 +2,34 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import assert_never
 
+import msgspec
+
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
+from tileyard.artifacts.objects import run_key
 from tileyard.artifacts.pins import hold
 from tileyard.base.errors import HOST_FAULTS, UsageError
 from tileyard.base.events import CasePlanned
-from tileyard.base.model import BuildKey, Outcome, Trial
+from tileyard.base.model import (
+    BuildKey,
+    Case,
+    CommandWork,
+    Device,
+    Elaborated,
+    Kernel,
+    Keys,
+    Outcome,
+    Trial,
+)
 from tileyard.base.modes import make_folder
+from tileyard.devices.reprobing import Reprobing
 from tileyard.engine.borrowing import Borrower
+from tileyard.engine.cases import Site
 from tileyard.engine.commands import (
     Acquire,
     Ask,
@@ -36,26 +53,32 @@ from tileyard.engine.commands import (
     NothingKnown,
     PartBuilt,
     Prepare,
+    Readmitted,
     Release,
     Run,
     StopAsked,
     Strand,
     TrimAsked,
 )
-from tileyard.engine.compilers import CompilePool, choose_cores
-from tileyard.engine.handed_over import READY
+from tileyard.engine.compilers import Builder, CompilePool, choose_cores
+from tileyard.engine.judge import READY
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.lending import DeviceSite
-from tileyard.engine.packed import prepare_for
-from tileyard.engine.preparation import builder_of, run_entry
+from tileyard.engine.preparation import (
+    Preparation,
+    builder_of,
+    own_build,
+    programs_of,
+    require_host,
+    run_entry,
+)
 from tileyard.engine.provider import LeaseProvider
-from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
-from tileyard.engine.stages import Site
 from tileyard.engine.state import EngineState
-from tileyard.engine.yard import Yard
+from tileyard.engine.yard import FindEntry, Yard
+from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, TargetInfo
 
 AHEAD = 2
 """Batches planned ahead per compile worker and per device: the current one and the next one."""
@@ -64,6 +87,130 @@ BURST = 16
 SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
 """Number of kernels per build request if the target benefits from building several together."""
+
+
+class Readmission:
+    """Has devices of a run probed. ``tell`` receives the facts that follow."""
+
+    def __init__(
+        self, devices: Iterable[Device], interval_s: float, tell: Callable[[Fact], None]
+    ) -> None:
+        self._devices = {device.name: device for device in devices}
+        self._interval_s = interval_s
+        self._tell = tell
+        self._reprobing: Reprobing | None = None
+        self._unread = b""
+
+    def look_after(self, names: Sequence[str]) -> None:
+        """From now on probe these devices and no others, while they are in quarantine. Does not wait."""
+        self.close()
+        if not names:
+            return
+        devices = [self._devices[name] for name in names]
+        timed = {c for name, one in self._devices.items() if name not in names for c in one.cores}
+        cores = frozenset(os.sched_getaffinity(0) - timed)
+        self._reprobing = Reprobing(devices, self._interval_s, cores)
+        if self._reprobing.look():
+            asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
+
+    def close(self) -> None:
+        """Stop. That process gives back the devices that it still probes."""
+        if self._reprobing is None:
+            return
+        self._stop_hearing()
+        self._reprobing.stop()
+        self._reprobing, self._unread = None, b""
+
+    def _hear(self) -> None:
+        if self._reprobing is None:
+            return
+        data = os.read(self._reprobing.news, 1 << 16)
+        if not data:  # it ended by itself: the lock directory cannot be used
+            self._stop_hearing()
+        *names, self._unread = (self._unread + data).split(b"\n")
+        for name in names:
+            self._tell(Readmitted(device=name.decode()))
+
+    def _stop_hearing(self) -> None:
+        if self._reprobing is not None and self._reprobing.news >= 0:
+            asyncio.get_running_loop().remove_reader(self._reprobing.news)
+
+
+class PackedPreparation(Preparation):
+    """Takes what runners need for cases of stored sides from packed artifacts; prepares others as usual."""
+
+    def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
+        super().__init__(yard, ledger, pool)
+        self._find = find
+
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """The target's information. That of a stored side need not be able to build here."""
+        if self._yard.authors.sides[builder[0]].stored:
+            return TargetInfo(fingerprint="", needs_tir=False)
+        return await super().describe(builder)
+
+    async def prepare(self, progress: Progress) -> bool:
+        """Complete a case's keys; False if it is proven already. Raises HOST_FAULTS."""
+        case = progress.case
+        entry = self._find(case)
+        if entry is None:
+            return await super().prepare(progress)
+        command, golden = entry.command, entry.golden
+        is_proven_here = command is None or case.timing is None
+        if is_proven_here and isinstance(case.work, CommandWork):
+            described = await self._describe_steps(case, case.work, entry)
+            if isinstance(described, Failed):
+                require_host(described)
+                self._ledger.write_log(progress, described.log)
+                self._ledger.finish(progress, described.outcome, described.message)
+                return False
+            command, golden = described
+        progress.elaborated = Elaborated(
+            kernel=Kernel(name=case.testcase),
+            specs=entry.specs,
+            scalars=entry.scalars,
+            lines=entry.lines,
+            rule=entry.rule,
+        )
+        progress.golden, progress.command = golden, command
+        progress.keys = Keys(build=entry.build, golden=golden.key)
+        run = run_key(own_build(progress), golden.key, case.check)
+        progress.keys = msgspec.structs.replace(progress.keys, run=run)
+        if golden.is_partial and case.timing is None:
+            await self.look_at_built(progress)
+        if self.is_known(progress):
+            return False
+        self.keep(progress)
+        return True
+
+    async def _describe_steps(
+        self, case: Case, work: CommandWork, entry: RunEntry
+    ) -> tuple[CommandRun, Golden] | Failed:
+        """The late steps of a case on its side: what they use is looked at here."""
+        programs = programs_of(self._yard)
+        late = msgspec.structs.replace(work, build=None, golden=None)
+        golden = await programs.make_golden(case, late, entry.golden.tree)
+        if isinstance(golden, Failed):
+            return golden
+        if (
+            entry.command is not None
+        ):  # the packed content decides, not what it was made from elsewhere
+            artifact = find_artifact(entry.build, self._yard.objects)
+            built = "" if artifact is None else artifact.manifest.files.get(TREE_FILE, "")
+            return msgspec.structs.replace(entry.command, own_build=built), golden
+        described = await programs.elaborate(case, late)
+        if isinstance(described, Failed):
+            return described
+        if described.command is None:
+            raise AssertionError(f"{case.key} is a case of programs and runs none")
+        return msgspec.structs.replace(described.command, own_build=entry.build), golden
+
+
+def prepare_for(yard: Yard, ledger: Ledger, pool: CompilePool) -> Preparation:
+    """The Preparation for the cases of this yard."""
+    if yard.packed is not None:
+        return PackedPreparation(yard, ledger, pool, yard.packed)
+    return Preparation(yard, ledger, pool)
 
 
 class Driver:

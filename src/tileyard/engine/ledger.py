@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tileyard.artifacts.keys import measurement_key, paired_key
 from tileyard.artifacts.manifest import Build
+from tileyard.artifacts.objects import measurement_key, paired_key
 from tileyard.base.errors import HomeError
 from tileyard.base.events import CaseEnded
 from tileyard.base.model import (

@@ -8,11 +8,10 @@ from functools import partial
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json, digest_parts
-from tileyard.base.model import CommandWork, Step
-from tileyard.base.parts import BuildPart
+from tileyard.artifacts.objects import canonical_json, digest_parts
+from tileyard.base.model import BuildPart, CommandWork, Step
 from tileyard.engine.proofs import StepGrounds, ask_once
-from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.command.given import StepSite
 from tileyard.targets.command.target import BuildCommand
 
 Targets = Mapping[str, Mapping[str, BuildPart]]

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
@@ -12,13 +13,16 @@ import msgspec
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.footprint import USES, Footprint
-from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.objects import canonical_json, digest_parts
 from tileyard.base.errors import TileyardError, UsageError, WorkerLostError
 from tileyard.base.events import StepKind
 from tileyard.base.model import (
+    Batch,
     BuildKey,
+    BuildPart,
     Case,
     CommandWork,
+    Device,
     Digest,
     Elaborated,
     GoldenKey,
@@ -28,9 +32,7 @@ from tileyard.base.model import (
     Step,
     Trial,
 )
-from tileyard.base.parts import BuildPart
 from tileyard.engine.hosting import StepHost
-from tileyard.engine.hot_checks import HotChecks
 from tileyard.engine.program_builds import ProgramBuilds
 from tileyard.engine.proofs import (
     NO_BUILD,
@@ -41,26 +43,31 @@ from tileyard.engine.proofs import (
     uses_build,
 )
 from tileyard.processes.steps import describe_complaints
-from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.command.given import StepSite
 from tileyard.targets.command.target import BuildCommand
-from tileyard.workers.case_folders import DATA
 from tileyard.workers.command_protocol import (
+    CheckBatch,
     CompareOutputs,
     DoStep,
     FindGolden,
     PrepareFolder,
     StepDone,
 )
+from tileyard.workers.command_runs import DATA
 from tileyard.workers.protocol import (
+    AnswerT,
+    CaseRan,
     CommandRun,
     ElaboratedConfig,
     Failed,
     Golden,
     Judged,
+    Question,
+    RunBatch,
     RunEntry,
 )
-from tileyard.workers.question import AnswerT, Question
 
+NO_DEVICE = Device(name="", kind="", identity="")
 P = ParamSpec("P")
 WORK = "work"
 GOLDEN: StepKind = "golden"
@@ -71,6 +78,68 @@ CASE = "TILEYARD_CASE"
 NO_KEY = GoldenKey("")
 WRONG = 2
 """The exit status with which a check step reports a wrong result."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    case: Case
+    entry: RunEntry
+    ended: asyncio.Future[CaseRan | None]
+
+
+class HotChecks:
+    """The hot checks of one run. Each process runs within ``lane``, and may use ``threads`` threads."""
+
+    def __init__(
+        self, host: StepHost, lane: Callable[[], AbstractAsyncContextManager[None]], threads: int
+    ) -> None:
+        self._host = host
+        self._lane = lane
+        self._threads = threads
+        self._ready: dict[str, list[_Ready]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def check(self, case: Case, entry: RunEntry) -> CaseRan | None:
+        """How the check of a case ended; None if the host could not do it this way."""
+        ready = _Ready(case, entry, asyncio.get_running_loop().create_future())
+        hot = entry.command.hot if entry.command is not None else None
+        alike = canonical_json((case.side, case.testcase, hot, entry.build))
+        if alike in self._ready:
+            self._ready[alike].append(ready)
+        else:
+            self._ready[alike] = [ready]
+            task = asyncio.create_task(self._run(alike))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return await ready.ended
+
+    async def _run(self, alike: str) -> None:
+        while self._ready[alike]:
+            async with self._lane():
+                group, self._ready[alike] = self._ready[alike], []
+                await self._run_group(group)
+        del self._ready[alike]
+
+    async def _run_group(self, group: Sequence[_Ready]) -> None:
+        left = {ready.case.key: ready.ended for ready in group if not ready.ended.done()}
+        batch = RunBatch(
+            batch=Batch(id="checks", cases=tuple(ready.case for ready in group)),
+            entries=tuple(ready.entry for ready in group),
+            plugins={},
+            device=NO_DEVICE,
+        )
+        try:
+            async for reply in self._host.follow(CheckBatch(run=batch, threads=self._threads)):
+                if isinstance(reply, CaseRan) and not left[reply.case].done():
+                    left[reply.case].set_result(reply)
+        except TileyardError:  # each alone shows for which of them the host failed
+            pass
+        finally:
+            for ended in left.values():
+                if not ended.done():
+                    ended.set_result(None)
+
+
 UNCLEAR, SAYS_WRONG = 1, f"exit status {WRONG} says that a result is wrong"
 """The exit status of a script that crashed, or that says so in its own way; and a hint."""
 

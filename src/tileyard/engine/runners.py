@@ -4,6 +4,9 @@ happens in it becomes an outcome of the one case it had turned to.
 
 import asyncio
 import contextlib
+import logging
+import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +17,14 @@ import msgspec
 from tileyard.base.clock import Clock
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import QUEUE_LIMIT_S, Batch, BuildKey, Device, Outcome
+from tileyard.base.modes import make_folder, open_file
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
-from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import HandedOver
 from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
-from tileyard.engine.runner_output import GENERAL, RunnerOutput
-from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import SUSPECT, judge_end
-from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand
-from tileyard.workers.environment import worker_environment
+from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand, time_limit
+from tileyard.workers.command_runs import worker_environment
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,
@@ -36,7 +38,33 @@ from tileyard.workers.protocol import (
     StopBatch,
 )
 
+GENERAL = "logs/runner.log"
+"""The log for output that belongs to no case."""
+log = logging.getLogger(__name__)
 START_LIMIT_S = 60.0
+
+
+class RunnerOutput:
+    """The output of one runner, in a file of its own below ``home``."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.path = home / "logs" / f"runner-{secrets.token_hex(4)}.log"
+
+    def close(self, rest: str = GENERAL) -> None:
+        """Append what is left to a log below ``home`` and remove the file, if possible. Repeatable."""
+        try:
+            with self.path.open("rb") as output:
+                if self.path.stat().st_size:
+                    path = self._home / rest
+                    make_folder(path.parent)
+                    with open(path, "ab", opener=open_file) as file:
+                        shutil.copyfileobj(output, file)
+            self.path.unlink()
+        except FileNotFoundError:
+            pass  # it never began
+        except OSError as error:
+            log.warning("what a runner printed stays in %s: %s", self.path, error)
 
 
 @dataclass(kw_only=True)

@@ -1,13 +1,15 @@
 """Decides what happens next: facts in, commands out; no tasks, processes or clock. A device is
-asked for only when a batch is ready. ``cases``, ``lending`` and ``cores`` have the state.
+asked for only when a batch is ready. ``cases`` and ``lending`` have the state.
 """
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import assert_never
 
 from tileyard.base.model import Outcome
-from tileyard.engine.cases import PlannedCases
+from tileyard.engine.cases import PlannedCases, Ready, Site, Stage
 from tileyard.engine.commands import (
     Acquire,
     Ask,
@@ -43,12 +45,12 @@ from tileyard.engine.commands import (
     StopAsked,
     TrimAsked,
 )
-from tileyard.engine.cores import find_held, is_judged_here, is_quiet, is_shared
 from tileyard.engine.lending import Borrowing, Lease, Lending
-from tileyard.engine.ready import Ready
-from tileyard.engine.stages import Site, Stage
-from tileyard.engine.unjudged import Unjudged
 
+MAX_JUDGED = 64
+"""The most cases in one question to the judge."""
+QUESTION_BYTES = 16 << 20
+"""Bytes of outputs after which a question takes no further case: all are freed when it is answered."""
 RUN_S = 0.25
 """Seconds of work handed over together, at most half of a device's share: hand-overs idle it."""
 MAX_RUN = 64
@@ -57,6 +59,113 @@ HOT_S = 0.02
 """Seconds; cases of which several run in this time are also prepared and planned in groups."""
 MAX_PREPARED = 16
 """Number of such cases that are prepared together, so that they become ready together."""
+
+
+def is_shared(device: Borrowing, site: Site) -> bool:
+    """Whether building, or the author, needs cores that this device owns."""
+    cores = device.site.cores
+    return (
+        not site.overlap or not cores.isdisjoint(site.workers) or not cores.isdisjoint(site.author)
+    )
+
+
+def is_judged_here(device: Borrowing, entry: Ready, site: Site) -> bool:
+    """Whether the judge needs cores that this device owns; if the batch is interleaved, any core counts."""
+    return entry.interleaved or not site.overlap or not device.site.cores.isdisjoint(site.judge)
+
+
+def is_quiet(
+    device: Borrowing, entry: Ready, site: Site, building: Iterable[int], *, asking: bool
+) -> bool:
+    """Whether nothing is built or asked on the device's cores; if the batch is interleaved, on any
+    core. ``building`` are the workers that build; ``asking``: the author is answering a question.
+    """
+    busy = {site.workers[worker] for worker in building}
+    if entry.interleaved or not site.overlap:
+        return not busy and not asking
+    return device.site.cores.isdisjoint(busy | site.author if asking else busy)
+
+
+def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
+    """Cores on which nothing may start: a device is timing on them, or about to. The judge may use
+    those of a device that waits for it.
+    """
+    held: frozenset[int] = frozenset()
+    for device in devices:
+        if device.lease is not Lease.HELD or device.lingering:
+            continue
+        if for_judge and (device.pausing or (device.is_busy and not device.timed)):
+            continue
+        if device.exclusive or not site.overlap:
+            return frozenset(site.workers) | site.author | site.judge
+        if device.timed or not device.is_busy:
+            held |= device.site.cores
+    return held
+
+
+class Unjudged:
+    """Cases that wait for the judge, in the order in which they ran. ``rooms``: bytes of outputs
+    that may wait, by device, 0 for one that hands none over. ``rivals``: cases whose times may
+    bound others' once judged.
+    """
+
+    def __init__(self, rooms: Mapping[str, int]) -> None:
+        self._rooms = rooms
+        self._waiting: deque[str] = deque()
+        self._asked: set[str] = set()
+        self._bytes: dict[str, tuple[str, int]] = {}
+        self._used: dict[str, int] = dict.fromkeys(rooms, 0)
+        self.rivals: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._bytes)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the judge has a question and has not answered it."""
+        return bool(self._asked)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a further question."""
+        return bool(self._waiting)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether verdicts are needed soon: for times that may bound others, or half of the room is used."""
+        return bool(self.rivals) or any(
+            2 * used > self._rooms[device] for device, used in self._used.items()
+        )
+
+    def add(self, case: str, device: str, size: int, *, is_rival: bool) -> None:
+        """A case ran well on a device; a rival's time bounds those of others once it is judged."""
+        self._waiting.append(case)
+        self._bytes[case] = (device, size)
+        self._used[device] = self._used.get(device, 0) + size
+        if is_rival:
+            self.rivals.add(case)
+
+    def take(self) -> tuple[str, ...]:
+        """The cases of the next question."""
+        size = 0
+        while self._waiting and len(self._asked) < MAX_JUDGED and size < QUESTION_BYTES:
+            case = self._waiting.popleft()
+            size += self._bytes[case][1]
+            self._asked.add(case)
+        return tuple(case for case in self._bytes if case in self._asked)
+
+    def end(self, case: str) -> None:
+        """Remove a case that ended, by the judge or otherwise."""
+        if case in self._bytes:
+            device, size = self._bytes.pop(case)
+            self._used[device] -= size
+            self._asked.discard(case)
+            self.rivals.discard(case)
+
+    def left_bytes(self, device: str) -> int | None:
+        """Bytes of outputs that a device may hand over now; None for any number."""
+        room, used = self._rooms.get(device, 0), self._used.get(device, 0)
+        return room - used if room and used else None
 
 
 @dataclass

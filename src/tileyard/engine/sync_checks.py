@@ -3,14 +3,12 @@
 import asyncio
 from collections import defaultdict
 
-from tileyard.artifacts.keys import canonical_json
-from tileyard.base.draws import USUAL_DRAW
-from tileyard.base.model import INFRASTRUCTURE, Case, KernelWork, Outcome
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.model import INFRASTRUCTURE, USUAL_DRAW, Case, KernelWork, Outcome
 from tileyard.base.wording import count_of, name_line
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.yard import Yard
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 
 LIMIT_S = 1.0
 """Seconds that a check may run if nobody asked for it."""

@@ -9,10 +9,10 @@ from typing import Any
 from tilelang import tvm
 
 from tileyard.base.model import Diagnostic, Value
-from tileyard.frontend.accesses import WRITES
 from tileyard.frontend.rewrites import without_negative_indices
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
+    WRITES,
     bodies_of,
     call_name,
     calls_of,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import InvalidProgramError, UnsupportedError, UsageError, UserCodeError
 from tileyard.base.model import Value
 from tileyard.base.wording import count_of, show_value

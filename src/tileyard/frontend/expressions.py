@@ -19,6 +19,7 @@ from tileyard.frontend.tir_queries import (
     is_zero,
 )
 from tileyard.ir.dtypes import is_float, is_integer
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import (
     Atomic,
     AtomicKind,
@@ -32,7 +33,6 @@ from tileyard.ir.nodes import (
     Region,
     Var,
 )
-from tileyard.ir.ops import OPS
 from tileyard.ir.walk import convert
 
 _BINARY = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import (
     InvalidProgramError,
     RejectedError,
@@ -16,8 +16,7 @@ from tileyard.base.errors import (
     UsageError,
     UserCodeError,
 )
-from tileyard.base.model import TensorSpec, Value
-from tileyard.base.rules import Rule
+from tileyard.base.model import Rule, TensorSpec, Value
 from tileyard.base.wording import count_of, name_line
 from tileyard.frontend.blame import blame_user, call_by_name, find_place, parameters_of
 from tileyard.frontend.declare import KernelInfo
@@ -351,8 +350,8 @@ def lower_open(
 def _lower(
     found: Found, elaboration: Elaboration, *, with_tir: bool = False, pipeline: str = ""
 ) -> "MadeKernel":
-    from tileyard.frontend.targets import for_target
     from tileyard.frontend.tilelang import NO_THREAD_SYNC, make_kernel
+    from tileyard.frontend.tir_queries import for_target
 
     with blame_user(f"target of {found.name}"):
         func = for_target(elaboration.func, found.recipe.target)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Value
 from tileyard.base.wording import show_value

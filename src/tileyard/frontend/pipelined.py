@@ -18,7 +18,6 @@ from tvm.ir.instrument import PassInstrument
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Value
-from tileyard.frontend.targets import has_threads
 from tileyard.frontend.tir_queries import (
     THREAD_BINDING,
     THREAD_INDEX,
@@ -26,6 +25,7 @@ from tileyard.frontend.tir_queries import (
     attributes_of,
     bodies_of,
     call_name,
+    has_threads,
     is_one,
 )
 

@@ -1,6 +1,7 @@
 """Lowers the statements of a TileLang kernel's body, and notes the line of each."""
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from tileyard.base.model import SourceLine
 from tileyard.frontend.expressions import buffer_of, lower_expr
@@ -17,7 +18,6 @@ from tileyard.frontend.hints import (
     with_pipeline,
 )
 from tileyard.frontend.lockstep import Lockstep, Lowering
-from tileyard.frontend.registers import CARRIED, find_carried, find_summed, unset_variables
 from tileyard.frontend.rewrites import without_continue, without_return
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.synchronization import BARRIERS, allocate_barriers, lower_synchronization
@@ -28,17 +28,21 @@ from tileyard.frontend.tir_queries import (
     ISSUED,
     THREAD_BINDING,
     THREAD_INDEX,
+    bodies_of,
     call_name,
     count_launches,
     dimension_of,
     extern_name,
     free_vars,
+    heads_of,
     is_bound_to_threads,
     is_idle_mark,
     is_issued,
+    is_load,
     is_loop,
     is_one,
     is_zero,
+    nodes_of,
     without_dead_branches,
 )
 from tileyard.ir.dtypes import is_integer
@@ -60,16 +64,125 @@ from tileyard.ir.nodes import (
     Store,
     While,
 )
-from tileyard.ir.walk import walk, walk_expr
+from tileyard.ir.specs import variables_in
+from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk, walk_expr
 
+_Begin = Literal["written", "maybe", "read"]
+"""The first use of a variable: it is written; it may be written, and is not read before; it may be read."""
+_Begins = dict[object, _Begin]
+"""For each variable that a part of a kernel uses, by the identity of its memory."""
+CARRIED = "is handed from one iteration of a parallel loop to another, and each thread has its own"
 _KINDS: dict[int, LoopKind] = {0: "serial", 1: "parallel", 2: "vectorized", 3: "unroll"}
 _LAUNCH = "tilelang_root"
 """The name of the block that is a whole launch."""
-
 _DEFAULT_THREADS = (128, 1, 1)
 """Threads of a block if the user has not set them."""
-
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+
+def unset_variables(body: Any) -> set[object]:  # noqa: ANN401 (TVM's nodes are untyped)
+    """The variables that ``body`` may read before it writes them, by the identity of their memory.
+
+    TileLang declares those of ``T.alloc_var`` with the value 0.
+    """
+    return {data for data, begin in _begins(body).items() if begin == "read"}
+
+
+def _begins(stmt: Any) -> _Begins:  # noqa: ANN401
+    inner = bodies_of(stmt)
+    match type(stmt).__name__:
+        case "BufferStore":
+            reads = _reads(stmt.value, *stmt.indices)
+            is_variable = str(stmt.buffer.scope()) == "local.var"
+            return _in_order((reads, {key_of(stmt.buffer.data): "written"} if is_variable else {}))
+        case "SeqStmt" | "SBlockRealize" | "AttrStmt":
+            return _in_order(map(_begins, inner))
+        case "IfThenElse":
+            sides = [*map(_begins, inner), {}][:2]
+            return _in_order((_reads(*heads_of(stmt)), _either(*sides)))
+        case "For" | "While":  # perhaps without iterations
+            return _in_order((_reads(*heads_of(stmt)), _either(_begins(stmt.body), {})))
+        case _:
+            return _reads(stmt)
+
+
+def _reads(*parts: Any) -> _Begins:  # noqa: ANN401
+    loads = (node.buffer for part in parts for node in nodes_of(part) if is_load(node))
+    return {key_of(one.data): "read" for one in loads if str(one.scope()) == "local.var"}
+
+
+def _in_order(parts: Iterable[_Begins]) -> _Begins:
+    found: _Begins = {}
+    for part in parts:
+        found |= {
+            data: begin for data, begin in part.items() if found.get(data, "maybe") == "maybe"
+        }
+    return found
+
+
+def _either(one: _Begins, other: _Begins) -> _Begins:
+    found: _Begins = {}
+    for data in {**one, **other}:
+        both = one.get(data, "maybe"), other.get(data, "maybe")
+        found[data] = (
+            "read" if "read" in both else "written" if set(both) == {"written"} else "maybe"
+        )
+    return found
+
+
+def find_carried(nest: For, variables: Iterable[str]) -> list[str]:
+    """The ``variables`` that iterations write, and read before they have written them themselves."""
+    if not _loops_of(nest):
+        return []
+    early, _ = _read_early(nest.body, frozenset())
+    written = buffer_effects(nest.body).written
+    return [name for name in variables if name in early & written]
+
+
+def find_summed(nest: For, fragments: Mapping[str, Buffer]) -> Iterator[tuple[str, str]]:
+    """The fragments whose elements several iterations update from another fragment, and that one:
+    its layout decides which threads do so. Every thread knows the only element of a fragment.
+    """
+    loops = _loops_of(nest)
+    for stmt in walk((nest,)):
+        if not isinstance(stmt, Store) or stmt.buffer not in fragments:
+            continue
+        loads = [part for part in walk_expr(stmt.value) if isinstance(part, Load)]
+        is_update = any((one.buffer, one.indices) == (stmt.buffer, stmt.indices) for one in loads)
+        if not is_update or all(
+            extent == Const(1, "int32") for extent in fragments[stmt.buffer].shape
+        ):
+            continue
+        shared = loops.difference(*map(variables_in, stmt.indices))
+        for one in loads:
+            if one.buffer in fragments and any(shared & variables_in(at) for at in one.indices):
+                yield stmt.buffer, one.buffer
+
+
+def _loops_of(nest: For) -> set[str]:
+    """The variables of its parallel loops, without those of one iteration."""
+    loops = (one for one in walk((nest,)) if isinstance(one, For) and one.kind == "parallel")
+    return {one.var.name for one in loops if one.extent != Const(1, one.extent.dtype)}
+
+
+def _read_early(
+    body: tuple[Stmt, ...], known: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """What ``body`` reads before it is written, and what it certainly writes, given what is ``known``."""
+    early: frozenset[str] = frozenset()
+    for stmt in body:
+        own = own_effects(stmt)
+        early |= own.read - known
+        known |= own.written
+        inside = [_read_early(part, known) for part in bodies(stmt)]
+        early = early.union(*(part for part, _ in inside))
+        if isinstance(stmt, If) or (isinstance(stmt, For) and _runs(stmt)):
+            known = frozenset.intersection(*(part for _, part in inside))
+    return early, known
+
+
+def _runs(loop: For) -> bool:
+    return isinstance(loop.extent, Const) and loop.extent.value > 0
 
 
 class BodyLowering:

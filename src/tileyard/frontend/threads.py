@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from tilelang import tvm
 
 from tileyard.base.model import SourceLine
-from tileyard.frontend.accesses import find_barriers
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.tir_queries import (
     TILE_OPS,
     call_name,
     calls_of,
+    find_barriers,
     free_vars,
     is_load,
     nodes_of,

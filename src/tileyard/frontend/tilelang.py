@@ -10,11 +10,9 @@ from typing import Any, Literal
 import msgspec
 from tilelang import tvm
 
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.objects import digest_bytes
 from tileyard.base.errors import InvalidProgramError, OutsideTileError, UnsupportedError, UsageError
-from tileyard.base.model import Diagnostic, Digest, Kernel, Record, SourceLine, Value
-from tileyard.base.rules import Rule
-from tileyard.frontend.accesses import READS, WRITES, accesses_of
+from tileyard.base.model import Diagnostic, Digest, Kernel, Record, Rule, SourceLine, Value
 from tileyard.frontend.bounds import find_wrapped
 from tileyard.frontend.divisors import guard_divisors
 from tileyard.frontend.expressions import buffer_of, is_row_major, lower_expr
@@ -22,8 +20,17 @@ from tileyard.frontend.hints import with_layout
 from tileyard.frontend.rewrites import without_negative_indices
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.frontend.statements import BodyLowering
-from tileyard.frontend.targets import TARGET_MARK, has_threads, without_target
-from tileyard.frontend.tir_queries import attributes_of, free_vars, is_zero
+from tileyard.frontend.tir_queries import (
+    READS,
+    TARGET_MARK,
+    WRITES,
+    accesses_of,
+    attributes_of,
+    free_vars,
+    has_threads,
+    is_zero,
+    without_target,
+)
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify

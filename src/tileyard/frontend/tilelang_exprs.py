@@ -6,8 +6,8 @@ from typing import assert_never
 
 from tileyard.ir import syntax
 from tileyard.ir.dtypes import is_float
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Layout, Load, Op, Region, Var
-from tileyard.ir.ops import OPS
 
 MODULE = "T"
 """The name of TileLang's language in the written source."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tileyard.ir.fold import folded
 from tileyard.ir.nodes import (
     Const,
     Expr,
@@ -22,6 +21,7 @@ from tileyard.ir.nodes import (
     Var,
     WaitGroup,
 )
+from tileyard.ir.ranges import folded
 from tileyard.ir.rewrite import Copies, Names, Rewritten, rewrite, with_bodies, with_expressions
 from tileyard.ir.walk import bodies, replace_parts, walk
 

@@ -11,7 +11,7 @@ import tilelang.language
 from tilelang import ir as tl_ir
 from tilelang import tvm
 
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.objects import digest_bytes
 from tileyard.base.errors import UnsupportedError
 from tileyard.base.model import Record, SourceLine, Value
 from tileyard.frontend import tilelang_exprs as spell

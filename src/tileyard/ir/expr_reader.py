@@ -10,8 +10,8 @@ import msgspec
 from tileyard.base.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Region, Var
-from tileyard.ir.ops import OPS
 
 _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "add",

@@ -30,8 +30,7 @@ from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.interpret import Blocked, Plain, Waiting
 from tileyard.ir.lane_conflicts import Access
 from tileyard.ir.lane_conflicts import Conflict as LaneConflict
-from tileyard.ir.lane_plans import is_spread
-from tileyard.ir.lanes import Lanes
+from tileyard.ir.lanes import Lanes, is_spread
 from tileyard.ir.nodes import (
     Arrive,
     Atomic,

@@ -7,19 +7,111 @@ outside the word are the kernel's faults.
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tileyard.base.errors import KernelFault
-from tileyard.ir.dtypes import TENSOR_FLOAT, DType, find_dtype, name_of
+from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, find_dtype, name_of
+from tileyard.ir.nodes import Expr, Op
 
 Array = NDArray[np.generic]
-
 _SATURATING = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """Types in which larger values, infinities included, become the largest value."""
+_HALF = 1 << 12
+"""Half of the last significant bit of a tensor float."""
+Meaning = Callable[..., Any]
+"""Maps the arguments, NumPy scalars of one dtype, to a NumPy scalar of the same dtype."""
+_FAR = 10000
+"""An exponent outside the range of every type."""
+_DOUBLE = 8
+Accepts = Literal["any", "number", "float", "wide", "integer", "bits", "bool"]
+Result = Literal["same", "bool", "given"]
+_INFIX: tuple[tuple[str, str, Accepts], ...] = (
+    ("add", "+", "number"),
+    ("sub", "-", "number"),
+    ("mul", "*", "number"),
+    ("div", "/", "float"),
+    ("floordiv", "//", "integer"),
+    ("floormod", "%", "integer"),
+    ("and", "and", "bool"),
+    ("or", "or", "bool"),
+    ("bitand", "&", "bits"),
+    ("bitor", "|", "bits"),
+    ("bitxor", "^", "bits"),
+    ("shl", "<<", "integer"),
+    ("shr", ">>", "integer"),
+)
+_COMPARISONS: tuple[tuple[str, str, Accepts], ...] = (
+    ("eq", "==", "any"),
+    ("ne", "!=", "any"),
+    ("lt", "<", "number"),
+    ("le", "<=", "number"),
+    ("gt", ">", "number"),
+    ("ge", ">=", "number"),
+)
+_FUNCTIONS = [
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sigmoid",
+    "erf",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+]
+"""Functions of one float."""
+_OF_TENSOR_FLOATS = frozenset(
+    {
+        "select",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "abs",
+        "min",
+        "max",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    }
+)
+"""Operations defined on tensor floats: the operation on floats, rounded as in a conversion."""
+_KINDS: dict[Accepts, frozenset[str]] = {
+    "any": frozenset({"bool", "int", "uint", "float"}),
+    "number": frozenset({"int", "uint", "float"}),
+    "float": frozenset({"float"}),
+    "wide": frozenset({"float"}),
+    "integer": frozenset({"int", "uint"}),
+    "bits": frozenset({"bool", "int", "uint"}),
+    "bool": frozenset({"bool"}),
+}
 
 
 def convert(values: Array, to: str) -> Array:
@@ -54,10 +146,6 @@ def cut_tensor_float(values: Array) -> Array:
     return cut.view(np.float32)
 
 
-_HALF = 1 << 12
-"""Half of the last significant bit of a tensor float."""
-
-
 def _round(values: Array, target: DType) -> Array:
     limit = _SATURATING.get(target.name)
     if limit is None or values.dtype == target.numpy:
@@ -78,10 +166,6 @@ def _truncate(values: NDArray[np.float64], target: DType) -> Array:
 def convert_one(value: np.generic, to: str) -> Any:  # noqa: ANN401 (a NumPy scalar)
     """``value`` converted to dtype ``to``."""
     return convert(np.asarray(value), to)[()]
-
-
-Meaning = Callable[..., Any]
-"""Maps the arguments, NumPy scalars of one dtype, to a NumPy scalar of the same dtype."""
 
 
 def _rounded(function: Callable[..., Any]) -> Meaning:
@@ -139,10 +223,6 @@ def _scaled(value: np.generic, exponent: Any) -> Any:  # noqa: ANN401
     return np.ldexp(value, power)
 
 
-_FAR = 10000
-"""An exponent outside the range of every type."""
-
-
 def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # noqa: ANN401
     """``left * right + addend``, rounded once."""
     a, b, c = (np.float64(part) for part in (left, right, addend))
@@ -161,9 +241,6 @@ def _fused(left: np.generic, right: np.generic, addend: np.generic) -> Any:  # n
     if struct.pack("<d", near)[0] % 2 == 0:
         near = math.nextafter(near, math.inf if exact > near else -math.inf)
     return left.dtype.type(near)
-
-
-_DOUBLE = 8
 
 
 def _truncdiv(a: int, b: int) -> int:
@@ -242,3 +319,90 @@ MEANINGS: dict[str, Meaning] = {
 ``round`` rounds half to even. ``min`` and ``max`` ignore one NaN. ``fmod`` has the sign of its first
 argument, ``floormod`` that of its second. ``popcount`` counts the ones, ``clz`` the leading zeros.
 """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One row. ``symbol`` is the infix or prefix spelling in text; without one it is a call.
+    ``accepts`` is the arguments' class of dtypes: ``number`` is any but bool, ``bits`` an integer
+    or bool, ``wide`` a float of at least 32 bits. With ``condition`` the first argument is a bool.
+    ``result`` is the arguments' dtype, ``bool``, or ``given``, stated by the Op.
+    """
+
+    name: str
+    arity: int
+    accepts: Accepts
+    result: Result = "same"
+    symbol: str = ""
+    condition: bool = False
+
+
+_ROWS = (
+    Operation(name="select", arity=3, accepts="any", condition=True),
+    Operation(name="pow", arity=2, accepts="float"),
+    Operation(name="fmod", arity=2, accepts="float"),
+    Operation(name="atan2", arity=2, accepts="float"),
+    Operation(name="hypot", arity=2, accepts="float"),
+    Operation(name="copysign", arity=2, accepts="float"),
+    Operation(name="nextafter", arity=2, accepts="wide"),
+    Operation(name="ldexp", arity=2, accepts="wide"),
+    Operation(name="fma", arity=3, accepts="float"),
+    Operation(name="popcount", arity=1, accepts="integer"),
+    Operation(name="clz", arity=1, accepts="integer"),
+    Operation(name="min", arity=2, accepts="number"),
+    Operation(name="max", arity=2, accepts="number"),
+    Operation(name="truncdiv", arity=2, accepts="integer"),
+    Operation(name="truncmod", arity=2, accepts="integer"),
+    Operation(name="abs", arity=1, accepts="number"),
+    Operation(name="nan", arity=0, accepts="float", result="given"),
+    Operation(name="reinterpret", arity=1, accepts="any", result="given"),
+    Operation(name="neg", arity=1, accepts="number", symbol="-"),
+    Operation(name="not", arity=1, accepts="bool", symbol="not"),
+    Operation(name="bitnot", arity=1, accepts="bits", symbol="~"),
+    *(Operation(name=n, arity=2, accepts=a, symbol=s) for n, s, a in _INFIX),
+    *(Operation(name=n, arity=2, accepts=a, result="bool", symbol=s) for n, s, a in _COMPARISONS),
+    *(Operation(name=n, arity=1, accepts="float") for n in _FUNCTIONS),
+    *(
+        Operation(name=n, arity=1, accepts="float", result="bool")
+        for n in ("isnan", "isinf", "isfinite")
+    ),
+)
+
+OPS = {row.name: row for row in _ROWS}
+"""Every scalar operation, by name."""
+
+
+def _accepts(accepts: Accepts, dtype: DType) -> bool:
+    is_wide = dtype.bits >= 32 or accepts != "wide"
+    return is_wide and dtype.kind in _KINDS[accepts]
+
+
+def explain_misuse(op: Op) -> str:
+    """What is wrong by the table with ``op``, its arguments' dtypes known, in a line; empty if legal."""
+    row = OPS.get(op.name)
+    if row is None:
+        return f"{op.name} is not a scalar operation"
+    if len(op.args) != row.arity:
+        return f"{op.name} takes {row.arity} arguments, not {len(op.args)}"
+    operands: tuple[Expr, ...] = op.args
+    if row.condition:
+        if operands[0].dtype != "bool":
+            return f"the condition of {op.name} is {operands[0].dtype}, not bool"
+        operands = operands[1:]
+    dtypes = [operand.dtype for operand in operands] or [op.dtype]
+    if any(dtype != dtypes[0] for dtype in dtypes):
+        return f"{op.name} has arguments of different types: {', '.join(dtypes)}"
+    if TENSOR_FLOAT in (dtypes[0], op.dtype) and op.name not in _OF_TENSOR_FLOATS:
+        return f"{op.name} of {TENSOR_FLOAT}, which only arithmetic, gemms and conversions take"
+    if not _accepts(row.accepts, DTYPES[dtypes[0]]):
+        return f"{op.name} does not take {dtypes[0]}"
+    return _explain_result(op, row, dtypes[0])
+
+
+def _explain_result(op: Op, row: Operation, argument: str) -> str:
+    if row.result == "given":
+        if op.name == "reinterpret" and DTYPES[argument].bits != DTYPES[op.dtype].bits:
+            return f"reinterpret changes the width: {argument} to {op.dtype}"
+        return ""
+    want = "bool" if row.result == "bool" else argument
+    return "" if op.dtype == want else f"{op.name} of {argument} gives {want}, not {op.dtype}"

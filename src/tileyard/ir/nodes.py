@@ -47,7 +47,7 @@ class Load(Node, tag="load"):
 
 
 class Op(Node, tag="op"):
-    """A scalar operation of ``ops.py`` on ``args``, done in ``dtype``, which is ``bool`` for comparisons and
+    """A scalar operation of ``meanings.py`` on ``args``, done in ``dtype``, ``bool`` for comparisons and
     logic. ``select`` and the logical ``and``/``or`` evaluate only the arguments that they need.
     """
 

@@ -8,6 +8,7 @@ from typing import assert_never
 from tileyard.base.errors import InvalidProgramError
 from tileyard.ir import syntax
 from tileyard.ir.dtypes import DTYPES
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -37,7 +38,6 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.ir.ops import OPS
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import walk
 

@@ -7,6 +7,7 @@ from typing import TypeGuard, get_args
 import msgspec
 
 from tileyard.ir.dtypes import is_float, is_integer
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import (
     Assert,
     Atomic,
@@ -27,7 +28,6 @@ from tileyard.ir.nodes import (
     Store,
     While,
 )
-from tileyard.ir.ops import OPS
 
 PRECEDENCE = {
     "select": 1,

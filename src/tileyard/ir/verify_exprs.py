@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, DType, is_float, is_integer, sparse_group
+from tileyard.ir.meanings import explain_misuse
 from tileyard.ir.nodes import (
     AnyTileOperation,
     Arrive,
@@ -34,7 +35,6 @@ from tileyard.ir.nodes import (
     WaitBarrier,
     WaitGroup,
 )
-from tileyard.ir.ops import explain_misuse
 from tileyard.ir.syntax import describe_outside, layout_indices
 from tileyard.ir.walk import regions, walk
 

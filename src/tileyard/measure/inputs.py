@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tileyard.artifacts.keys import digest_parts
-from tileyard.base.draws import USUAL_DRAW, Draw, EdgeValues
-from tileyard.base.model import Digest, TensorSpec
+from tileyard.artifacts.objects import digest_parts
+from tileyard.base.model import USUAL_DRAW, Digest, Draw, EdgeValues, TensorSpec
 from tileyard.ir.dtypes import DType, find_dtype, limits_of
 from tileyard.targets.base import Array
 

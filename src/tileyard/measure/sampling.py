@@ -4,8 +4,10 @@ Decisions follow from the launch's times, never from a clock here.
 
 import math
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tileyard.base.model import Measurement, TimingPolicy
 from tileyard.measure.statistics import (
@@ -134,3 +136,31 @@ def _is_beaten(samples: Sequence[float], best_high_ns: float, policy: TimingPoli
         return False
     is_far = len(samples) >= _CLEAR_SAMPLES and interval.low > _CLEAR_FACTOR * best_high_ns
     return is_far or interval.coverage >= policy.confidence
+
+
+class CalledLaunch:
+    """A function as a launch that can be timed."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def run(self) -> None:
+        """Call it once."""
+        self._function()
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """``samples`` times of ``launches`` calls each, in nanoseconds per call."""
+        times = []
+        for _ in range(samples):
+            start = time.perf_counter_ns()
+            for _ in range(launches):
+                self._function()
+            times.append((time.perf_counter_ns() - start) / launches)
+        return times
+
+    def read(self) -> Sequence[Any]:
+        """Nothing: what the function makes is its caller's."""
+        return ()
+
+    def reset(self) -> None:
+        """Nothing is kept between calls."""

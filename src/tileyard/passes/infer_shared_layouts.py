@@ -25,25 +25,28 @@ from tileyard.ir.nodes import (
     TileOperation,
 )
 from tileyard.ir.walk import number_statements, walk
-from tileyard.passes.bank_conflicts import Access, count_ways, find_accesses
-from tileyard.passes.base import Note, Passed
-from tileyard.passes.instructions import (
-    Architecture,
-    choose_product,
-    count_threads,
-    find_architecture,
-)
-from tileyard.passes.matrix_units import WARPGROUP, WGMMA_M
-from tileyard.passes.storage import Storage
-from tileyard.passes.swizzles import (
+from tileyard.passes.bank_conflicts import (
     GROUP,
     SPANS,
+    Access,
     constant_shape,
+    count_ways,
+    find_accesses,
     laid_out_addresses,
     make_swizzle,
     possible_spans,
     swizzled_addresses,
 )
+from tileyard.passes.base import Note, Passed
+from tileyard.passes.instructions import (
+    WARPGROUP,
+    WGMMA_M,
+    Architecture,
+    choose_product,
+    count_threads,
+    find_architecture,
+)
+from tileyard.passes.storage import Storage
 
 _MOST_COLUMNS = 256
 """Largest number of columns of one wgmma."""

@@ -17,9 +17,9 @@ from tileyard.ir.nodes import (
     While,
 )
 from tileyard.ir.walk import own_effects, walk
+from tileyard.passes.base import CannotSlice, Slicer
 from tileyard.passes.instructions import Architecture, block_of, choose_load, count_threads
 from tileyard.passes.loop_plans import LoopPlan
-from tileyard.passes.slices import CannotSlice, Slicer
 from tileyard.passes.storage import Storage
 
 PRODUCER_THREADS = 128

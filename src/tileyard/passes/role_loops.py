@@ -29,7 +29,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.rewrite import Copies, Names
 from tileyard.ir.syntax import ONE, ZERO
 from tileyard.ir.walk import buffer_effects, regions, walk
-from tileyard.passes.accesses import with_indices
 from tileyard.passes.instructions import Architecture, choose_load, choose_product
 from tileyard.passes.plan_roles import PRODUCER_THREADS
 from tileyard.passes.schedules import (
@@ -41,7 +40,7 @@ from tileyard.passes.schedules import (
     tiles_of,
     without_lets,
 )
-from tileyard.passes.storage import Storage
+from tileyard.passes.storage import Storage, with_indices
 
 
 @dataclass(frozen=True, kw_only=True)

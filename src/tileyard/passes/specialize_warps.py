@@ -30,14 +30,12 @@ from tileyard.ir.nodes import (
 from tileyard.ir.rewrite import Copies, Names, rewrite_body, with_bodies
 from tileyard.ir.syntax import ONE, ZERO
 from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk
-from tileyard.passes.accesses import with_buffers
-from tileyard.passes.base import Passed
+from tileyard.passes.base import Passed, Slicer
 from tileyard.passes.instructions import block_of, count_threads, find_architecture
 from tileyard.passes.plan_roles import PRODUCER_THREADS
 from tileyard.passes.role_loops import Group, RoleLoop, Side, read_groups, read_role_loop
 from tileyard.passes.schedules import buffers_in, is_for_roles, variables_in
-from tileyard.passes.slices import Slicer
-from tileyard.passes.storage import Storage
+from tileyard.passes.storage import Storage, with_buffers
 
 WARPGROUP = 128
 REGISTERS = {1: (24, 240), 2: (24, 240), 3: (24, 160)}

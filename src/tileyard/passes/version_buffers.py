@@ -23,7 +23,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.rewrite import Copies, Names, rewrite
 from tileyard.ir.syntax import ZERO, layout_indices
 from tileyard.ir.walk import buffer_effects, replace_parts, walk
-from tileyard.passes.accesses import with_indices
 from tileyard.passes.base import Passed
 from tileyard.passes.schedules import (
     buffers_in,
@@ -33,6 +32,7 @@ from tileyard.passes.schedules import (
     tiles_of,
     with_lets,
 )
+from tileyard.passes.storage import with_indices
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Final, NoReturn, Self, TypeVar, overload
@@ -23,13 +23,11 @@ from tileyard.base.modes import make_folder, open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import is_stopped, kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
-from tileyard.processes.limits import time_limit
 from tileyard.processes.outcomes import Verdict, judge_end
 from tileyard.processes.records import Ended, LeaseRequest, Place, WorkerCommand
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
 __all__ = ["Ended", "LeaseRequest", "Place", "Worker", "WorkerCommand"]
-
 GRACE_S: Final = 0.2
 KEEPER_MARGIN_S: Final = 5.0
 """Seconds beyond its time after which a keeper is given up."""
@@ -43,15 +41,57 @@ HEARTBEAT_S: Final = 1.0
 STARTS: Final = 3
 """Number of starts of a worker whose keeper is killed during the start."""
 STOPPED: Final = "it was stopped by a signal, and did not go on"
-
 T = TypeVar("T")
-
 log = logging.getLogger(__name__)
-
-
 _decoder = msgspec.json.Decoder(Report)
 _lingering: list[subprocess.Popen[bytes]] = []
 """Keepers that outlive their reports: their trees would not die, or their devices are being probed."""
+
+
+class Limit:
+    """The time that something may take; ``reset`` restarts it."""
+
+    def __init__(self, timeout: asyncio.Timeout, seconds: float | None) -> None:
+        self._timeout = timeout
+        self._countdown = Countdown(None)
+        self._timer: asyncio.TimerHandle | None = None
+        self.reset(seconds)
+
+    def reset(self, seconds: float | None) -> None:
+        """Allow ``seconds`` from now on; None for no limit."""
+        self._countdown = Countdown(seconds)
+        # It is moved with each message, so it sets a timer only if the present one would be too late.
+        wait_s, loop = self._countdown.wait_s(), asyncio.get_running_loop()
+        if self._timer is None or self._timer.when() > loop.time() + wait_s:
+            self.stop()
+            self._timer = loop.call_later(wait_s, self._look)
+
+    def left_s(self) -> float:
+        """The seconds that are left."""
+        return self._countdown.left_s()
+
+    def stop(self) -> None:
+        """Stop counting."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        loop, wait_s = asyncio.get_running_loop(), self._countdown.wait_s()
+        if wait_s:
+            self._timer = loop.call_later(wait_s, self._look)
+        else:
+            self._timeout.reschedule(loop.time())
+
+
+@contextlib.asynccontextmanager
+async def time_limit(seconds: float | None) -> AsyncIterator[Limit]:
+    """Raise TimeoutError after ``seconds``, None for never; time in which this process is stopped is free."""
+    async with asyncio.timeout(None) as timeout:
+        limit = Limit(timeout, seconds)
+        try:
+            yield limit
+        finally:
+            limit.stop()
 
 
 class KeeperLink:

@@ -12,16 +12,15 @@ import pytest
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import DamagedError, UsageError
-from tileyard.base.model import BuildKey, Device, Outcome
-from tileyard.base.rules import Rule
+from tileyard.base.model import BuildKey, Device, Outcome, Rule
 from tileyard.base.settings import Settings
 from tileyard.frontend.found import Found
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings, TileDevice
 from tileyard.pytest_plugin.far_calls import FarDevice
+from tileyard.pytest_plugin.far_records import KernelStep, StepResult
 from tileyard.pytest_plugin.forked import Teller
 from tileyard.pytest_plugin.options import PluginOptions
-from tileyard.pytest_plugin.records import KernelStep, StepResult
 from tileyard.targets.arguments import Allow, guard
 from tileyard.targets.registry import find_needs, make_target
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tileyard.base.model import Outcome
+from tileyard.pytest_plugin.far_records import Answered
 from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to
-from tileyard.pytest_plugin.records import Answered
 from tileyard.workers.protocol import Failed
 
 S = TypeVar("S")

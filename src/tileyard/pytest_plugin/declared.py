@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Value
 from tileyard.base.wording import find_similar
@@ -18,8 +18,8 @@ from tileyard.frontend.found import Found
 from tileyard.frontend.parameters import to_plain
 from tileyard.frontend.recipes import read_recipe
 from tileyard.pytest_plugin.bodies import hands_on_parameter, may_compile
-from tileyard.pytest_plugin.records import BodyStep, Declared, FunctionStep, KernelStep, Step
-from tileyard.show.durations import parse_duration_s
+from tileyard.pytest_plugin.far_records import BodyStep, Declared, FunctionStep, KernelStep, Step
+from tileyard.show.words import parse_duration_s
 
 KERNEL, FUNCTION = "tile_kernel", "tile_compile"
 HOOK = "pytest_tileyard_compile_steps"

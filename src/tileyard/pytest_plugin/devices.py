@@ -10,15 +10,15 @@ from tileyard.base.errors import NestedLeaseError, UsageError
 from tileyard.base.model import Device, Record
 from tileyard.devices.classes import find_class
 from tileyard.devices.holding import HeldLease
-from tileyard.pytest_plugin.forked import Teller
-from tileyard.pytest_plugin.lanes import SPARED
-from tileyard.pytest_plugin.records import (
+from tileyard.pytest_plugin.far_records import (
     DeviceRefused,
     DevicesNeeded,
     DeviceWanted,
     HoldBegan,
     HoldEnded,
 )
+from tileyard.pytest_plugin.forked import Teller
+from tileyard.pytest_plugin.lanes import SPARED
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,30 +20,28 @@ from tileyard.base.modes import open_file
 from tileyard.base.settings import Settings, read_settings
 from tileyard.devices.foreign import SUBMISSION_VARIABLE
 from tileyard.devices.health import find_fault, run_apart
-from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
+from tileyard.engine.foreign_queue.far_side import accept_device, find_device_name
 from tileyard.processes.answers import find_set
 from tileyard.pytest_plugin.active import FAR_SITE, Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.devices import Holdings
 from tileyard.pytest_plugin.far_calls import carry_out, import_modules
 from tileyard.pytest_plugin.far_records import (
+    FACTS,
+    Answered,
+    DevicesNeeded,
     FarAnswer,
     FarCall,
     FarTask,
     FarTest,
+    TestFacts,
+    TurnedTo,
+    Warned,
     lines_of,
     write_answer,
 )
 from tileyard.pytest_plugin.forked import Forked, ForkEnd, Teller, make_lane, wait_any
 from tileyard.pytest_plugin.options import PluginOptions
-from tileyard.pytest_plugin.records import (
-    FACTS,
-    Answered,
-    DevicesNeeded,
-    TestFacts,
-    TurnedTo,
-    Warned,
-)
 from tileyard.pytest_plugin.running import Inside, RunningTest
 from tileyard.workers.task_lines import (
     INFRASTRUCTURE_CODE,

@@ -17,21 +17,19 @@ from typing import Final, TypeVar
 import msgspec
 import pytest
 
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.objects import digest_bytes
 from tileyard.base.errors import UsageError, WorkerLostError
 from tileyard.base.model import Outcome
 from tileyard.base.modes import make_folder, write_file
+from tileyard.devices.base import class_of
 from tileyard.devices.declared import is_masked
 from tileyard.devices.foreign import ForeignQueue, refuse_several
-from tileyard.devices.names import class_of
-from tileyard.engine.foreign_queue.calls import Deadlines, QueueCall
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
-from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S
+from tileyard.engine.foreign_queue.tasks import RESTART_LIMIT_S, START_LIMIT_S, Deadlines, QueueCall
 from tileyard.pytest_plugin import far_start
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, lines_of
+from tileyard.pytest_plugin.far_records import FarCall, FarTask, FarTest, Hold, TestFacts, lines_of
 from tileyard.pytest_plugin.recording import Recording
-from tileyard.pytest_plugin.records import Hold, TestFacts
 from tileyard.workers.task_lines import CaseResult, Side, place_of
 
 T = TypeVar("T")

@@ -22,12 +22,11 @@ from tileyard.artifacts.footprint import (
     find_footprint,
     keep_footprint,
 )
-from tileyard.artifacts.keys import canonical_json, digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json, digest_parts
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Digest, Record, Step
 from tileyard.frontend.closure import examine
-from tileyard.pytest_plugin.records import Declared, FunctionStep
+from tileyard.pytest_plugin.far_records import Declared, FunctionStep
 from tileyard.targets.command.given import give
 from tileyard.workers.step_identity import StepIdentities, Surroundings
 

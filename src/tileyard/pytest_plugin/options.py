@@ -9,7 +9,7 @@ from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.pytest_plugin.flags import OPTIONS
 from tileyard.service.choosing import settle_target
-from tileyard.show.durations import parse_duration_s
+from tileyard.show.words import parse_duration_s
 
 MAX_WORKERS = 1024
 REFUSED = (

@@ -22,10 +22,10 @@ from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.queues import is_queue
 from tileyard.pytest_plugin.active import Active
-from tileyard.pytest_plugin.borrowers import borrows, choose_queue
-from tileyard.pytest_plugin.borrowing import Borrowing
+from tileyard.pytest_plugin.borrowing import Borrowing, borrows, choose_queue
 from tileyard.pytest_plugin.declared import DeclaredSteps
 from tileyard.pytest_plugin.far import FAR, FarTests
+from tileyard.pytest_plugin.far_records import Step
 from tileyard.pytest_plugin.options import (
     PluginOptions,
     is_distributed,
@@ -39,14 +39,13 @@ from tileyard.pytest_plugin.recording import (
     read_durations,
     sort_longest_first,
 )
-from tileyard.pytest_plugin.records import Step
 from tileyard.pytest_plugin.rehearsing import AHEAD, run_ahead
 from tileyard.pytest_plugin.running import Runner
+from tileyard.service.bench import claim_run_name
 from tileyard.service.choosing import choose_devices
-from tileyard.service.naming import claim_run_name
 from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
-from tileyard.verbs.test.view.files import require_writable
+from tileyard.verbs.test.view.words import require_writable
 
 SHARED = "tileyard"
 """The key of the data that pytest-xdist's controller sends its processes."""

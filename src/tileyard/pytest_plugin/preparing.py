@@ -30,26 +30,24 @@ from tileyard.base.modes import make_folder, open_file, write_file
 from tileyard.base.settings import Settings
 from tileyard.engine.sync_checks import LIMIT_S, describe_first
 from tileyard.engine.yard import Workplace
-from tileyard.pytest_plugin.bodies import Ready, lower, read_body
-from tileyard.pytest_plugin.calling import Calling
+from tileyard.pytest_plugin.bodies import Calling, Ready, lower, read_body
 from tileyard.pytest_plugin.copies import Copies
-from tileyard.pytest_plugin.forked import run_loop
-from tileyard.pytest_plugin.records import (
+from tileyard.pytest_plugin.far_records import (
     BodyStep,
     FunctionStep,
     KernelStep,
     Step,
     StepResult,
 )
+from tileyard.pytest_plugin.forked import run_loop
 from tileyard.pytest_plugin.tilelang_jit import Reading
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.service.runs import Ending, Plan
 from tileyard.service.verbs import Verb
 from tileyard.targets.registry import make_target
-from tileyard.verbs.tune.plan.sweep import Sweep
+from tileyard.verbs.tune.plan.deciding import Sweep
 from tileyard.workers.author import Author
-from tileyard.workers.program_replies import SyncChecked
 from tileyard.workers.protocol import (
     AuthorReply,
     AuthorRequest,
@@ -57,6 +55,7 @@ from tileyard.workers.protocol import (
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
+    SyncChecked,
 )
 from tileyard.workers.sync_check import check_kept, check_made, identify_check
 

@@ -17,7 +17,7 @@ from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import CaseEnded, RunEnded, RunStarted, StopReason
 from tileyard.base.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.base.wording import count_of
-from tileyard.pytest_plugin.records import (
+from tileyard.pytest_plugin.far_records import (
     FACTS,
     INTERRUPTED,
     DeviceUse,
@@ -31,7 +31,7 @@ from tileyard.show.guarding import escape
 from tileyard.show.words import clean_line
 from tileyard.store.base import Store
 from tileyard.store.events import EventLog, run_file
-from tileyard.verbs.test.view.files import write_atomically
+from tileyard.verbs.test.view.words import write_atomically
 
 TARGET = "pytest"
 """The target of the trials of tests."""

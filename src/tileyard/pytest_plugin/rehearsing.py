@@ -21,6 +21,7 @@ from tileyard.base.model import BuildKey, Outcome, Record
 from tileyard.frontend.no_device import on_import
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.declared import DeclaredSteps
+from tileyard.pytest_plugin.far_records import StepResult
 from tileyard.pytest_plugin.forked import (
     Forked,
     Teller,
@@ -30,11 +31,8 @@ from tileyard.pytest_plugin.forked import (
     out_log,
     run_loop,
 )
-from tileyard.pytest_plugin.records import StepResult
-from tileyard.pytest_plugin.running import log_of
-from tileyard.pytest_plugin.taking_over import take_place
-from tileyard.pytest_plugin.tilelang_jit import is_tilelangs, watch_tilelang
-from tileyard.pytest_plugin.watching import watch_compiles
+from tileyard.pytest_plugin.running import log_of, take_place
+from tileyard.pytest_plugin.tilelang_jit import is_tilelangs, watch_compiles, watch_tilelang
 
 AHEAD: Final = "ahead"
 """Name of such a step, and of the folder of such logs."""

@@ -1,5 +1,6 @@
 """Runs tests in processes of their own: starts one, receives its messages, turns its end into reports."""
 
+import os
 import pickle
 import time
 import traceback
@@ -16,23 +17,13 @@ from _pytest.runner import runtestprotocol
 
 from tileyard.base.errors import NestedLeaseError, WorkerStartError
 from tileyard.base.model import INFRASTRUCTURE, Outcome, Record
+from tileyard.base.modes import open_file
 from tileyard.base.wording import shorten_path
 from tileyard.devices.holding import QueueTimeoutError
 from tileyard.frontend.blame import is_users
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDeathError
-from tileyard.pytest_plugin.forked import (
-    Forked,
-    ForkEnd,
-    Teller,
-    allow_threads,
-    make_lane,
-    out_log,
-    take_tail,
-    wait_any,
-)
-from tileyard.pytest_plugin.options import read_marked_limit
-from tileyard.pytest_plugin.records import (
+from tileyard.pytest_plugin.far_records import (
     FACTS,
     Compiled,
     DeviceRefused,
@@ -46,9 +37,51 @@ from tileyard.pytest_plugin.records import (
     TurnedTo,
     Warned,
 )
-from tileyard.pytest_plugin.taking_over import take_place
-from tileyard.pytest_plugin.watching import watch_compiles, watch_uses
+from tileyard.pytest_plugin.forked import (
+    Forked,
+    ForkEnd,
+    Teller,
+    allow_threads,
+    make_lane,
+    out_log,
+    take_tail,
+    wait_any,
+)
+from tileyard.pytest_plugin.options import read_marked_limit
+from tileyard.pytest_plugin.tilelang_jit import watch_compiles, watch_uses
 from tileyard.show.guarding import escape
+
+
+def take_place(config: pytest.Config, outer: object, inner: object, log: Path) -> None:
+    """In a copy: replace the plugin that has copied itself with ``inner``, and print to files of its own."""
+    plugins = config.pluginmanager
+    plugins.unregister(outer)
+    for plugin in plugins.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":  # its channel is the original's
+            plugins.unregister(plugin)
+    reporting = config.hook.pytest_runtest_logreport  # reports are the original's to log
+    for listener in reporting.get_hookimpls():
+        if listener.plugin_name != "session":  # which counts failures, for -x
+            reporting._remove_plugin(listener.plugin)  # noqa: SLF001 - they keep their other hooks
+    plugins.register(inner)
+    _renew_capture(config, log)
+
+
+def _renew_capture(config: pytest.Config, log: Path) -> None:
+    """Capture for this process alone, into files that are there when it has crashed."""
+    manager = config.pluginmanager.getplugin("capturemanager")
+    if manager is None or not manager.is_globally_capturing():
+        return
+    manager.stop_global_capturing()
+    manager.start_global_capturing()
+    capturing = manager._global_capturing  # noqa: SLF001 - pytest has no other way to its files
+    for stream, path in ((capturing.out, out_log(log)), (capturing.err, log)):
+        with suppress(AttributeError, OSError, ValueError):  # captured in memory only
+            fd = open_file(path, os.O_RDWR | os.O_CREAT)
+            os.dup2(fd, stream.tmpfile.fileno(), inheritable=False)
+            os.close(fd)
+    manager.suspend_global_capture()
+
 
 # ---- in a test's own process --------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tileyard.ir.fold import folded
 from tileyard.ir.nodes import (
     Atomic,
     Cast,
@@ -30,6 +29,7 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
+from tileyard.ir.ranges import folded
 from tileyard.ir.walk import (
     bodies,
     buffer_effects,

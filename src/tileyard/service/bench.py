@@ -1,11 +1,12 @@
 """A verb's resources in the engine process. Light to import: authors start before the rest loads."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,18 +14,27 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
 from tileyard.base.model import Device, Side
 from tileyard.base.settings import Settings
-from tileyard.engine.author_lanes import AuthorLanes, Lanes
-from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.authors import Author, AuthorLanes, Authors, Lanes, WorkerAuthor
 from tileyard.engine.compilers import CompilePool
-from tileyard.engine.remembered import RememberedAuthor
+from tileyard.engine.proofs import RememberedAuthor
 from tileyard.service.conversation import Client, ClientAuthor
+from tileyard.store.base import Store, TrialQuery
+from tileyard.store.events import begin_run_file
 from tileyard.targets.registry import BUILT_IN, make_target
-
-if TYPE_CHECKING:
-    from tileyard.store.base import Store
 
 HERE = Side()
 """The side of most runs: the Python that runs the engine."""
+
+
+def claim_run_name(home: Path, store: Store) -> str:
+    """Claim a unique name among all runs of ``home`` by creating its event stream; names sort by
+    time. It is year, month and day, hour and minute, four random digits. Raises HomeError.
+    """
+    while True:
+        name = f"{time.strftime('%Y%m%d-%H%M')}-{secrets.token_hex(2)}"
+        # A garbage collection may have removed the stream of a run that has trials.
+        if begin_run_file(home, name) and not store.list_trials(TrialQuery(run=name, limit=1)):
+            return name
 
 
 class Bench:
@@ -54,8 +64,6 @@ class Bench:
     def run(self) -> str:
         """The name of the run."""
         if not self._run:
-            from tileyard.service.naming import claim_run_name
-
             self._run = claim_run_name(self.settings.home, self.store)
         return self._run
 

@@ -9,9 +9,9 @@ from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
+from tileyard.devices.holding import join_devices
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import resolve_devices
-from tileyard.devices.together import join_devices
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 

@@ -17,13 +17,13 @@ from tileyard.base.events import Event
 from tileyard.base.settings import Settings
 from tileyard.processes.keeper_line import JOB, find_job
 from tileyard.processes.launch import EngineProcess, start_engine_process
-from tileyard.service.messages import (
+from tileyard.service.conversation import (
     Answer,
+    ClientQuestion,
     Ended,
     EngineMessage,
     Happened,
     Heard,
-    Question,
     Refused,
     Stop,
 )
@@ -69,7 +69,7 @@ class RunClient(Generic[ResultT]):
                 match message:
                     case Happened(event=event):
                         listen(event)
-                    case Question(number=number, request=request):
+                    case ClientQuestion(number=number, request=request):
                         engine.channel.send(Answer(number=number, reply=self._reply(request)))
                     case Heard():
                         self._wait_longer()

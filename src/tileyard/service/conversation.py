@@ -6,11 +6,66 @@ from typing import Protocol
 
 from tileyard.base.errors import EngineLostError
 from tileyard.base.events import Event
+from tileyard.base.model import Record
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.service.messages import Answer, ClientMessage, EngineMessage, Happened, Start, Stop
-from tileyard.service.messages import Question as Asked
-from tileyard.workers.protocol import AuthorReply, AuthorRequest, Failed
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.protocol import AnswerT, AuthorReply, AuthorRequest, Failed, Question
+
+
+class Start(Record, tag="start"):
+    """Begin a run of the Verb ``name`` in ``module``, from ``file`` if not our own, with these fields."""
+
+    module: str
+    name: str
+    file: str
+    fields: bytes
+
+
+class Answer(Record, tag="answer"):
+    """The client's own author answers question ``number``."""
+
+    number: int
+    reply: AuthorReply
+
+
+class Stop(Record, tag="stop"):
+    """Start nothing new; or, with ``now``, end everything at once."""
+
+    now: bool = False
+
+
+class Happened(Record, tag="happened"):
+    """An event of the run."""
+
+    event: Event
+
+
+class ClientQuestion(Record, tag="question"):
+    """A question to the client's own author."""
+
+    number: int
+    request: AuthorRequest
+
+
+class Heard(Record, tag="heard"):
+    """Everything is being ended, as requested."""
+
+
+class Refused(Record, tag="refused"):
+    """The run could not begin or continue, for a reason that the user can act on."""
+
+    code: str
+    message: str
+    hint: str
+
+
+class Ended(Record, tag="ended"):
+    """The run is over: its result, as the verb's own type in msgpack."""
+
+    result: bytes
+
+
+ClientMessage = Start | Answer | Stop
+EngineMessage = Happened | ClientQuestion | Heard | Refused | Ended
 
 
 class Client(Protocol):
@@ -54,7 +109,7 @@ class Conversation:
         self._asked += 1
         answer: asyncio.Future[AuthorReply] = asyncio.get_running_loop().create_future()
         self._questions[self._asked] = answer
-        self.tell(Asked(number=self._asked, request=request))
+        self.tell(ClientQuestion(number=self._asked, request=request))
         return await answer
 
     async def write(self) -> None:

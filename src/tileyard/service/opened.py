@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tileyard.base.errors import blame_host
-from tileyard.service.messages import Start
+from tileyard.service.conversation import Start
 from tileyard.service.verbs import ResultT, Verb
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tileyard.base.settings import read_settings
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.service.bench import Bench
-from tileyard.service.conversation import Conversation
-from tileyard.service.messages import Ended, Heard, Refused, Stop
+from tileyard.service.conversation import Conversation, Ended, Heard, Refused, Stop
 from tileyard.service.opened import carry_out, unpack
 
 

@@ -14,11 +14,10 @@ from tileyard.base.events import Note, RunEnded, RunStarted, StepEnded, StepKind
 from tileyard.base.model import WELL, Case, Device, Outcome
 from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.devices.locks import prepare_locks
-from tileyard.engine.anonymous import KIND, AnonymousSlots
 from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
-from tileyard.engine.hosting import StepHost
+from tileyard.engine.hosting import KIND, AnonymousSlots, StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.source import CaseSource
 from tileyard.engine.yard import Listener, Workplace, Yard

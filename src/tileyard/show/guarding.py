@@ -8,13 +8,19 @@ import os
 import re
 import stat
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TextIO
 
 JOB = "GITHUB_ACTIONS"
-_ANYWHERE, _AT_START = re.compile(r"(?<=##)\["), re.compile(r"^([^\S\n]*:):", re.MULTILINE)
 _UNDECIDED = re.compile(r"\s*:?")
+INTERRUPTED = 130
+INTERNAL_ERROR = 70
+
+
+_ANYWHERE, _AT_START = re.compile(r"(?<=##)\["), re.compile(r"^([^\S\n]*:):", re.MULTILINE)
 
 
 class GuardedStream(io.TextIOWrapper):
@@ -86,3 +92,33 @@ def _guard(stream: TextIO) -> TextIO:
     return GuardedStream(
         stream.buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering
     )
+
+
+def say(message: str, status: int) -> int:
+    """Print one line to stderr, and return the exit status."""
+    with suppress(OSError):  # nobody reads it
+        print(f"tileyard: {clean(message)}", file=sys.stderr)
+    return status
+
+
+def explain(error: Exception) -> int:
+    """Print why a command ended, in one line if the host or home is at fault; return the exit status."""
+    from tileyard.base.errors import blame_host
+    from tileyard.base.settings import find_home
+
+    if isinstance(error, BrokenPipeError):
+        return INTERNAL_ERROR  # what was asked for may not have begun
+    if isinstance(error, OSError):
+        with suppress(OSError):
+            if fault := blame_host(error, find_home(os.environ, Path.cwd())):
+                return say(str(fault), fault.exit_status)
+    with suppress(OSError):
+        print(escape("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    return say("this is a bug in tileyard; please report it", INTERNAL_ERROR)
+
+
+def clean(message: str) -> str:
+    """Foreign text as one line without effect on a terminal, or on a job of GitHub Actions."""
+    from tileyard.show.words import clean_line
+
+    return escape(clean_line(message))

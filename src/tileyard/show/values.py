@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tileyard.base.errors import NoEffectError, UsageError
 from tileyard.base.wording import show_value
-from tileyard.show.durations import parse_duration_s as parse_duration_s
-from tileyard.show.durations import spell_duration as spell_duration
+from tileyard.show.words import parse_duration_s as parse_duration_s
+from tileyard.show.words import spell_duration as spell_duration
 
 if TYPE_CHECKING:
     from tileyard.base.model import Value

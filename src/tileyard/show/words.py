@@ -1,21 +1,37 @@
-"""Formats figures and configs as words, the same way in every view."""
+"""Formats figures, durations and configs as words, the same way in every view."""
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tileyard.base.model import WELL, Measurement, Mismatch, Outcome, Value
+from tileyard.base.clock import LONGEST_S
+from tileyard.base.errors import UsageError
+from tileyard.base.model import WELL, Measurement, Mismatch, Outcome, SourceLine, Value
+from tileyard.base.wording import name_line
+
+_NUMBERED = re.compile(r"/\* (\d+): ")
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-
 SAME_WAY = 0.05
 """Largest difference in the share of wrong elements between outputs that are wrong in the same way."""
 TIMES = {"ns": "", "CPU ns": " CPU"}
 """Units of times, and the text that follows such a time."""
-
 MESSAGE_LENGTH = 500
+WIDE = 0.05
+"""The share of a median from which on the two sides of its interval are stated each."""
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*\w)")
+OUTCOME_STYLES: dict[Outcome, str] = {
+    Outcome.PASSED: "green",
+    Outcome.UNCHECKED: "yellow",
+    Outcome.SKIPPED: "dim",
+    Outcome.NOT_RUN: "dim",
+    Outcome.QUEUE_TIMEOUT: "magenta",
+    Outcome.INFRA_ERROR: "magenta",
+}
+"""Outcomes that are not listed are failures, and red."""
+UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def format_time(nanoseconds: float) -> str:
@@ -24,10 +40,6 @@ def format_time(nanoseconds: float) -> str:
         if nanoseconds < limit:
             return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
     return f"{nanoseconds / 1e9:.4g} s"
-
-
-WIDE = 0.05
-"""The share of a median from which on the two sides of its interval are stated each."""
 
 
 def format_interval(measured: Measurement) -> str:
@@ -77,9 +89,6 @@ def format_seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]\d+)?(?![\w.]*\w)")
 
 
 def leave_out_numbers(text: str) -> str:
@@ -155,17 +164,6 @@ def clean_line(text: str, limit: int = 0) -> str:
     return line[: limit - 1] + "…" if limit and len(line) > limit else line
 
 
-OUTCOME_STYLES: dict[Outcome, str] = {
-    Outcome.PASSED: "green",
-    Outcome.UNCHECKED: "yellow",
-    Outcome.SKIPPED: "dim",
-    Outcome.NOT_RUN: "dim",
-    Outcome.QUEUE_TIMEOUT: "magenta",
-    Outcome.INFRA_ERROR: "magenta",
-}
-"""Outcomes that are not listed are failures, and red."""
-
-
 def outcome_style(outcome: Outcome) -> str:
     """The colour in which an outcome is shown."""
     return OUTCOME_STYLES.get(outcome, "red")
@@ -200,3 +198,30 @@ def why(ended: Ended) -> str:
     """One line on how a case ended, from whatever is known of it; the log has the long form."""
     mismatch = ended.mismatch.describe() if ended.mismatch is not None else ""
     return clean_line(ended.message or mismatch or str(ended.outcome), MESSAGE_LENGTH)
+
+
+def parse_duration_s(text: str, longest_s: float = LONGEST_S) -> float:
+    """``90``, ``500ms``, ``60s``, ``5m`` or ``1h``, in seconds. Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration such as 60s or 5m")
+    seconds = float(match[1]) * UNITS_S[match[2] or ""]
+    if seconds > longest_s:
+        raise UsageError(f"{text[:40]!r} is too long: a duration has at most {longest_s:.0f} s")
+    return seconds
+
+
+def spell_duration(seconds: float) -> str:
+    """Seconds as people write them: ``120s``, from five whole minutes on ``30m``."""
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:g}m" if minutes >= 5 and not rest else f"{seconds:g}s"
+
+
+def annotate(text: str, lines: Mapping[int, SourceLine]) -> str:
+    """``text`` with ``kernels.py:41`` in comments that name a statement of known line; no line moves."""
+
+    def name(found: re.Match[str]) -> str:
+        at = lines.get(int(found[1]))
+        return found[0] if at is None else f"/* {name_line(at.file, at.line)}: "
+
+    return _NUMBERED.sub(name, text)

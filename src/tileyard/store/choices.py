@@ -9,11 +9,14 @@ from typing import Literal
 import msgspec
 
 from tileyard.artifacts.copying import writing_to
-from tileyard.artifacts.keys import canonical_json
-from tileyard.base.errors import UsageError
-from tileyard.base.model import BuildKey, Record, TensorSpec, Value
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.events import CaseEnded
+from tileyard.base.model import BuildKey, Record, Rule, TensorSpec, Trial, Value
 from tileyard.base.modes import append_file
-from tileyard.base.rules import Rule
+from tileyard.store.base import Store, TrialQuery
+from tileyard.store.events import EventLog, run_file
 
 FILE_NAME = "choices.jsonl"
 
@@ -104,3 +107,78 @@ def as_python(choices: Sequence[Choice]) -> str:
         ]
         lines.append("    },")
     return "\n".join([*lines, "}"])
+
+
+class Line(Record, omit_defaults=True):
+    """The first line, which states what the file is; or a trial; or a study's choice by these trials."""
+
+    tileyard: Literal["", "trials 1"] = ""
+    trial: Trial | None = None
+    choice: Choice | None = None
+
+
+def encode_trials(trials: Iterable[Trial], choices: Iterable[Choice]) -> bytes:
+    """A file of these trials, and of those choices whose winner is among them, without logs."""
+    carried = {one.id: msgspec.structs.replace(one, log="") for one in trials}
+    lines = (
+        Line(tileyard="trials 1"),
+        *(Line(trial=trial) for trial in carried.values()),
+        *(Line(choice=choice) for choice in choices if choice.trial in carried),
+    )
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def decode_trials(data: bytes, place: str) -> tuple[list[Trial], list[Choice]]:
+    """The content of a file. Raises UsageError with the number of a wrong line."""
+    lines: list[Line] = []
+    trials: dict[str, Trial] = {}
+    try:
+        for text in data.removesuffix(b"\n").split(b"\n"):
+            line = decode_json(text, Line)
+            if (not lines) != bool(line.tileyard):
+                raise HomeError("the first line, and only the first, must be `trials 1`")
+            if line.trial is not None:
+                trial = msgspec.structs.replace(line.trial, log="")
+                _check_name(trial)
+                if trials.setdefault(trial.id, trial) != trial:
+                    raise HomeError(f"trial {trial.id} occurs twice, with different results")
+            lines.append(line)
+    except (msgspec.DecodeError, HomeError) as error:
+        raise UsageError(
+            f"{place}:{len(lines) + 1}: not a line of a trials file: {error}",
+            "`tileyard trials export` writes one",
+        ) from None
+    choices = [line.choice for line in lines if line.choice is not None]
+    return list(trials.values()), [choice for choice in choices if choice.trial in trials]
+
+
+def _check_name(trial: Trial) -> None:
+    """Raise HomeError for a trial that no run can have given its id."""
+    run_file(Path(), trial.run)
+    run, _, number = trial.id.rpartition(".")
+    if run != trial.run or not number.isdecimal():
+        raise HomeError(f"{trial.id!r} cannot be the id of a trial of run {trial.run}")
+
+
+def import_trials(
+    home: Path, store: Store, trials: Sequence[Trial], choices: Iterable[Choice]
+) -> list[Trial]:
+    """Record the trials that are missing, with their choices, and return them. Raises HomeError,
+    and UsageError if another trial has the same id: then nothing is recorded.
+    """
+    runs = dict.fromkeys(trial.run for trial in trials)
+    recorded = [one for run in runs for one in store.list_trials(TrialQuery(run=run, limit=0))]
+    known = {one.id: msgspec.structs.replace(one, log="") for one in recorded}
+    for trial in trials:
+        if known.get(trial.id, trial) != trial:
+            raise UsageError(f"another trial has the id {trial.id} in {home}")
+    fresh = {trial.id: trial for trial in trials if trial.id not in known}
+    for run in runs:
+        if own := [trial for trial in fresh.values() if trial.run == run]:
+            with EventLog(home, run) as log:  # a lost store is rebuilt from it
+                for trial in own:
+                    log.add(CaseEnded(trial=trial))
+                log.flush()
+    add_choices(home, (choice for choice in choices if choice.trial in fresh))
+    store.record_all(list(fresh.values()))
+    return list(fresh.values())

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Record, Trial, Value
 from tileyard.targets.registry import is_timed
 

@@ -31,7 +31,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from tileyard.base.errors import HomeError
 from tileyard.base.modes import make_folder, open_file
-from tileyard.store.filesystem import MOUNTS, require_local
+from tileyard.store.base import MOUNTS, require_local
 from tileyard.store.rows import Row
 from tileyard.store.schema import (
     SCHEMA_VERSION,

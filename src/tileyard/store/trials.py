@@ -14,6 +14,7 @@ from tileyard.base.wording import count_of
 from tileyard.store.base import (
     BUILD_FAILURES,
     LATEST,
+    MOUNTS,
     REUSABLE,
     CaseTimes,
     RunTime,
@@ -21,7 +22,6 @@ from tileyard.store.base import (
 )
 from tileyard.store.base import TrialQuery as TrialQuery
 from tileyard.store.events import list_run_files, read_run
-from tileyard.store.filesystem import MOUNTS
 from tileyard.store.rows import DURATIONS, Row, durations_of, encode_config, row_of, try_trial
 from tileyard.store.schema import is_unbuilt, suite_trials, trials
 from tileyard.store.sqlite import Lookup, Sqlite, open_database

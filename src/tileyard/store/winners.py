@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tileyard.artifacts.bundle_manifest import BundleManifest, Expected
+from tileyard.artifacts.bundle_file import BundleManifest, Expected
 from tileyard.artifacts.bundles import Packing, open_bundle, write_bundle
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore

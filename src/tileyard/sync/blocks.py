@@ -17,7 +17,7 @@ from tileyard.ir.trace import Step
 from tileyard.ir.walk import expressions, walk, walk_expr
 from tileyard.sync.control import find_control
 from tileyard.sync.findings import Finding
-from tileyard.sync.heads import Head, HeadRun
+from tileyard.sync.recurrence import Head, HeadRun
 from tileyard.sync.words import Words
 
 MOST_NAMED = 6

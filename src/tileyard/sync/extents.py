@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from tileyard.base.errors import BindError, KernelFault
 from tileyard.base.model import SourceLine
-from tileyard.ir.lane_plans import is_spread
+from tileyard.ir.lanes import is_spread
 from tileyard.ir.nodes import (
     Buffer,
     Const,

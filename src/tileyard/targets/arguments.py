@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from tileyard.base.errors import BindError, UsageError
-from tileyard.base.model import Value
-from tileyard.base.rules import Rule
+from tileyard.base.model import Rule, Value
 from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Program, Scalar, Tensor

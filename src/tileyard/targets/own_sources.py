@@ -4,13 +4,23 @@ import functools
 import re
 from pathlib import Path
 
-from tileyard.artifacts.keys import digest_bytes, digest_parts
+import msgspec
 
-_PACKAGE = Path(__file__).parents[1]
+from tileyard.artifacts.objects import digest_bytes, digest_parts
+from tileyard.base.decoding import decode_json
+from tileyard.base.model import Record
+
 _IMPORT = re.compile(
     r"^[ \t]*(?:from (tileyard(?:\.\w+)*) import (\([^)]*\)|.*)|import (tileyard(?:\.\w+)+))",
     re.MULTILINE,
 )
+LOG_FILE = "compiler.log"
+"""The file with the compiler's output for a binary, if a target keeps it."""
+PADDING = "padding"
+"""The kind of the instructions that only fill space; it is not shown."""
+
+
+_PACKAGE = Path(__file__).parents[1]
 
 
 @functools.cache
@@ -44,3 +54,45 @@ def _find_file(name: str) -> Path | None:
     path = _PACKAGE.joinpath(*name.split(".")[1:])
     files = (path / "__init__.py", path.with_suffix(".py"))
     return next((file for file in files if path != _PACKAGE and file.is_file()), None)
+
+
+def first_error(log: str) -> str:
+    """The line of a compiler's log with the reason for its failure."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+
+
+class Resources(Record):
+    """One device function's resources, read from its cubin; bytes are per block or per thread.
+    ``spilled_bytes`` went from registers to memory, per thread. ``threads``,
+    ``dynamic_shared_bytes`` and ``occupancy`` (active warps over a multiprocessor's most) are None
+    if the call decides. ``mix`` counts instructions by kind, the largest first.
+    """
+
+    symbol: str
+    registers: int
+    spilled_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    code_bytes: int
+    parameter_bytes: int
+    threads: int | None = None
+    dynamic_shared_bytes: int | None = None
+    occupancy: float | None = None
+    mix: dict[str, int] = {}
+
+
+class Reported(Record):
+    """The part of an artifact's details that is compared and shown; empty for other targets."""
+
+    resources: tuple[Resources, ...] = ()
+    compiler: str = ""
+    flags: tuple[str, ...] = ()
+
+
+def read_reported(details: str) -> Reported:
+    """The resources in an artifact's ``details``; empty if these are another target's, or empty."""
+    try:
+        return decode_json(details, Reported) if details else Reported()
+    except msgspec.DecodeError:
+        return Reported()

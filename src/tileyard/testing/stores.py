@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import (
     BuildKey,

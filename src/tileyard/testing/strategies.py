@@ -9,11 +9,10 @@ from typing import Protocol
 
 import pytest
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import WELL, Measurement, Outcome, Trial
 from tileyard.testing.stores import make_trial
-from tileyard.verbs.tune.plan.strategies.base import Strategy
-from tileyard.verbs.tune.plan.strategies.points import Config, Points
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy
 
 AXES = Points({"block": (16, 32, 64, 128), "stages": (1, 2, 3), "fast": (False, True, 1)})
 LISTED = Points({"stages": (1, 2)}, [{"block": 16, "split": 2}, {"block": 32}, {"block": 32.0}])

@@ -20,20 +20,18 @@ from tileyard.ir.nodes import Program
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import print_program, read_program
 from tileyard.targets.base import Array, RunsAgain, Target
-from tileyard.testing.builds import (
+from tileyard.testing.programs import programs
+from tileyard.testing.target_cases import (
+    GEMMS,
+    MEMORY,
+    OPERATIONS,
+    REDUCTIONS,
+    SCALARS,
+    TargetCase,
     explain_difference,
     load_program,
     make_source,
     random_arguments,
-)
-from tileyard.testing.memory_cases import MEMORY
-from tileyard.testing.operation_cases import OPERATIONS
-from tileyard.testing.programs import programs
-from tileyard.testing.target_cases import (
-    GEMMS,
-    REDUCTIONS,
-    SCALARS,
-    TargetCase,
 )
 from tileyard.testing.tile_cases import TILES
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Self, assert_never
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import (
     InvalidProgramError,
     KernelFileError,
@@ -34,7 +33,6 @@ from tileyard.frontend.reads import WATCH, Recorder, find_working_folder
 from tileyard.ir.specs import count_gemm_flops, scalar_params, tensor_specs
 from tileyard.ir.walk import has_order
 from tileyard.processes.wire import Channel
-from tileyard.workers.failure_protocol import FindFailure
 from tileyard.workers.golden import GoldenMaker
 from tileyard.workers.protocol import (
     Accepted,
@@ -48,12 +46,14 @@ from tileyard.workers.protocol import (
     ElaboratedConfig,
     ExpandSpace,
     Failed,
+    FileImported,
+    FindFailure,
     Kernels,
     MakeGolden,
     ShowPasses,
     Space,
+    Spent,
 )
-from tileyard.workers.question import FileImported, Spent
 
 if TYPE_CHECKING:
     from tileyard.workers.failures import FailureFinder

@@ -1,11 +1,18 @@
 """Defines the messages between engine and step host."""
 
-from tileyard.base.model import BuildKey, Digest, GoldenKey, OutputCheck, Record, Step
-from tileyard.base.parts import WHOLE, GoldenPart
+from tileyard.base.model import (
+    WHOLE,
+    BuildKey,
+    Digest,
+    GoldenKey,
+    GoldenPart,
+    OutputCheck,
+    Record,
+    Step,
+)
 from tileyard.processes.steps import StepEnd
-from tileyard.targets.command.step_site import StepSite
-from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, RunBatch
-from tileyard.workers.question import Question
+from tileyard.targets.command.given import StepSite
+from tileyard.workers.protocol import BatchRan, CaseBegan, CaseRan, Judged, Question, RunBatch
 
 
 class StepDone(Record, tag="step_done"):

@@ -1,37 +1,157 @@
 """Runs a batch's programs, one process each, or one for several hot ones: others go on after a failure."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import HOST_FAULTS, TileyardError, UsageError
-from tileyard.base.model import Device, HotRun, Outcome, Step, TimingPolicy
-from tileyard.base.modes import write_file
-from tileyard.devices.names import index_of, number_of
-from tileyard.processes.outcomes import SUSPECT
+from tileyard.base.model import (
+    WHOLE,
+    BuildKey,
+    Device,
+    Digest,
+    GoldenPart,
+    HotRun,
+    Outcome,
+    Step,
+    TimingPolicy,
+)
+from tileyard.base.modes import make_folder, write_file
+from tileyard.devices.base import index_of, number_of
+from tileyard.processes.outcomes import SUSPECT, tells_of_memory
 from tileyard.processes.steps import (
     Heard,
     StepEnd,
     StepOrder,
+    describe_complaints,
+    describe_end,
     describe_kind,
     describe_start,
     note_in,
     run_step,
 )
-from tileyard.targets.command.filling import Places, fill, fill_argv
-from tileyard.targets.command.given import give
-from tileyard.targets.command.step_site import find_site
-from tileyard.workers.case_folders import DATA, TEMPORARY, USED, Stores, make_case_folder
-from tileyard.workers.environment import THREAD_VARIABLES
-from tileyard.workers.hot_output import HotOutput, Member
+from tileyard.targets.command.given import Places, fill, fill_argv, find_site, give
 from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, RunBatch, RunEntry
-from tileyard.workers.run_verdicts import judge_run
-from tileyard.workers.timed_programs import Ran, Runs, draw_orders, is_enough
+from tileyard.workers.timed_programs import HotOutput, Member, Ran, Runs, draw_orders, is_enough
 
+UNFIT: Final = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ELIBBAD,
+        errno.ETXTBSY,
+    }
+)
+"""Errors at the start of a program that its file causes."""
+UNFIT_ARGUMENTS: Final = frozenset({0, errno.E2BIG, errno.EINVAL})
+"""Errors that its arguments cause; 0 is for arguments that no system call takes."""
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 Tell = Callable[[CaseBegan | CaseRan], None]
+
+
+def judge_run(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> tuple[Outcome, str]:
+    """The outcome of a case from the end of its run step; judging may still change ``passed``. A program that
+    cannot be started is the case's failure only if in ``own`` folders, else the host's.
+    """
+    if end.ok:
+        return Outcome.PASSED, describe_complaints(end, "")
+    message = describe_end(end, order)
+    if end.refusal:
+        is_own = _is_own_refusal(end, order, own)
+        return (Outcome.RUNTIME_ERROR if is_own else Outcome.INFRA_ERROR), message
+    if end.survivors or end.lost:
+        return Outcome.INFRA_ERROR, message
+    if end.timed_out:
+        return Outcome.TIMEOUT, message
+    if tells_of_memory(end.tail):
+        return Outcome.OUT_OF_MEMORY, message
+    return Outcome.CRASHED if end.signal is not None else Outcome.RUNTIME_ERROR, message
+
+
+def _is_own_refusal(end: StepEnd, order: StepOrder, own: Sequence[Path]) -> bool:
+    if not end.refused:  # nothing could be started at all
+        return False
+    if end.errno in UNFIT_ARGUMENTS:
+        return True
+    if end.errno not in UNFIT or os.sep not in end.refused:  # looked for along PATH
+        return False
+    path = Path(os.path.normpath(Path(order.cwd, end.refused)))
+    return any(path.is_relative_to(folder) for folder in own)
+
+
+DATA, TEMPORARY, USED = "data", "tmp", "used"
+"""In a case's folder: the data of its steps, their temporary files, and a mark that it has run."""
+
+
+def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPart = WHOLE) -> None:
+    """Make a case's folder from its part of the golden step's result. Raises UsageError if there is none."""
+    if folder.exists():
+        remove_folder(folder)
+    for name in (DATA, TEMPORARY):
+        make_folder(folder / name)
+    if not golden:
+        return
+    put = trees.link if part.is_linked else trees.copy
+    try:
+        put(golden, folder / DATA, part.path)
+    except UsageError as error:
+        raise UsageError(f"golden step made nothing for this case: {error.message}") from error
+
+
+class Stores:
+    """A home directory with its objects and trees, opened once per process."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.objects = ObjectStore(home / "objects")
+        self.trees = Trees(self.objects)
+
+    def find_made(
+        self, golden: Digest, build: BuildKey, part: GoldenPart = WHOLE
+    ) -> dict[str, str]:
+        """The directories that golden (only its ``part`` unchanged) and build steps made, by placeholder."""
+        places: dict[str, str] = {}
+        if golden:
+            places["golden"] = str(self.trees.path(golden, part.path))
+        artifact = find_artifact(build, self.objects) if build else None
+        if artifact is not None and TREE_FILE in artifact.manifest.files:
+            places["build"] = str(self.trees.path(artifact.manifest.files[TREE_FILE]))
+        return places
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """A complete environment in which numeric libraries start at most ``threads`` threads."""
+    return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))}
+
+
+def host_memory_bytes() -> int:
+    """The memory in bytes of this host, or of the container of this process if that is less."""
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # none, or "max"
+        return host
+    return min(host, limit)
 
 
 class CommandRuns:

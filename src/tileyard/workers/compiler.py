@@ -30,17 +30,19 @@ from tileyard.targets.base import (
     Target,
     WarmsUp,
 )
-from tileyard.targets.needs import PROGRAM_FILE
-from tileyard.targets.registry import make_target
-from tileyard.workers.compiler_notices import CompilerNotice, PartBuilt, SharedBegan, SharedEnded
+from tileyard.targets.registry import PROGRAM_FILE, make_target
 from tileyard.workers.protocol import (
     BuildKernel,
     BuildKernels,
     BuildRefused,
     BuiltKernels,
+    CompilerNotice,
     CompilerReply,
     CompilerRequest,
     DescribeTarget,
+    PartBuilt,
+    SharedBegan,
+    SharedEnded,
     TargetInfo,
 )
 

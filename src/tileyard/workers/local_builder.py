@@ -2,15 +2,14 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tileyard.artifacts.copying import writing_to
-from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Artifact, Build, find_artifact
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, build_key
 from tileyard.base.errors import UnsupportedError
 from tileyard.base.model import BuildKey, Elaborated, Limits
 from tileyard.base.modes import make_folder, open_file
@@ -19,11 +18,13 @@ from tileyard.processes.programs import programs_limit_s
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, DescribeTarget
 
-if TYPE_CHECKING:  # a kernel that is built already is loaded without TileLang
+if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel
 
 LOCKS = "building"
 """Folder below the data directory for files that are locked while a kernel is built, by several keys each."""
+NUMBER_VARIABLE = "TILEYARD_LEASE"
+PIPE_VARIABLE = "TILEYARD_LEASE_PIPE"
 
 
 class LocalBuilder:
@@ -93,3 +94,15 @@ def _alone(home: Path, key: BuildKey) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def wait_for_lease(environ: MutableMapping[str, str]) -> int:
+    """Wait for this process's first lease; leave its number, else 0, in ``environ``. Raises SystemExit."""
+    pipe = environ.pop(PIPE_VARIABLE, "")
+    if pipe:
+        with os.fdopen(int(pipe), "rb") as numbers:
+            line = numbers.readline().decode()
+        if not line.endswith("\n"):
+            raise SystemExit("the keeper is gone: there will be no lease")
+        environ[NUMBER_VARIABLE] = line.rstrip()
+    return int(environ.get(NUMBER_VARIABLE, "").partition(",")[0] or 0)

@@ -19,15 +19,13 @@ from tileyard.ir.specs import scalar_params, tensor_specs, tensors
 from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.passes.base import Pass
-from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, run_pipeline
-from tileyard.passes.pipeline_files import read_pipeline
+from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, read_pipeline, run_pipeline
 from tileyard.sync.blocks import check_program
 from tileyard.sync.dependences import find_reordered
 from tileyard.sync.recorder import Form
 from tileyard.targets.base import Array
 from tileyard.workers.golden import GoldenMaker
-from tileyard.workers.program_replies import PassesShown, PassStep
-from tileyard.workers.protocol import MakeGolden, ShowPasses
+from tileyard.workers.protocol import MakeGolden, PassesShown, PassStep, ShowPasses
 from tileyard.workers.sync_check import name_place
 
 if TYPE_CHECKING:  # importing it takes seconds

@@ -1,39 +1,159 @@
 """Defines the messages between engine and workers: length-prefixed msgpack of these records."""
 
+from typing import Generic, Literal, TypeVar, get_args
+
 import msgspec
 
 from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.manifest import Build
-from tileyard.base.draws import USUAL_DRAW, Draw
 from tileyard.base.errors import ToolMissingError
 from tileyard.base.model import (
+    USUAL_DRAW,
+    WHOLE,
     Batch,
     BuildKey,
     CheckPolicy,
     Device,
     Diagnostic,
     Digest,
+    Draw,
     Elaborated,
     GoldenKey,
+    GoldenPart,
     HotRun,
     Measurement,
     Mismatch,
     Outcome,
     Record,
+    Rule,
     SourceLine,
     Step,
     TensorSpec,
     TimingPolicy,
     Value,
 )
-from tileyard.base.parts import WHOLE, GoldenPart
-from tileyard.base.rules import Rule
 from tileyard.frontend.declare import KernelInfo
+from tileyard.sync.findings import Finding
+from tileyard.sync.suppressions import Allowed, Suppressed
 from tileyard.targets.own_sources import digest_own_sources
-from tileyard.workers.compiler_notices import CompilerNotice
-from tileyard.workers.failure_protocol import FailureFound, FindFailure
-from tileyard.workers.program_replies import PassesShown, SyncChecked
-from tileyard.workers.question import Question, Spent
+
+AnswerT = TypeVar("AnswerT")
+FailureWay = Literal["check", "mismatch", "compile_error", "elsewhere"]
+
+
+class SharedBegan(Record, tag="shared_began"):
+    """The worker began what many kernels share, as precompiled headers: no kernel's time from here on."""
+
+
+class SharedEnded(Record, tag="shared_ended"):
+    """After SharedBegan: the worker returned to the kernels."""
+
+
+class PartBuilt(Record, tag="part_built"):
+    """One of the builds made together is in the object store, while others are still being made."""
+
+    build: BuildKey
+
+
+CompilerNotice = SharedBegan | SharedEnded | PartBuilt
+
+
+class Question(Record, Generic[AnswerT]):
+    """Base of requests that have one answer, of the type that the request's own class names."""
+
+    def check(self, answer: object) -> AnswerT:
+        """The answer, checked to be of that type. Raises AssertionError if it is of another."""
+        (kind,) = get_args(type(self).__orig_bases__[0])  # type: ignore[attr-defined]  # of a generic class
+        if not isinstance(answer, kind):
+            raise AssertionError(f"{type(self).__name__} was answered with {answer}")
+        return answer  # type: ignore[no-any-return]  # its type is known when it runs
+
+
+class Spent(Record):
+    """The cost of an answer: ``start_s`` of its process to start, up to ``peak_bytes`` of memory."""
+
+    seconds: float
+    cpu_s: float
+    start_s: float
+    peak_bytes: int
+
+
+class FileImported(Record, tag="file_imported"):
+    """The first message of an author's process: it has imported the file, or failed to."""
+
+
+class FailureFound(Record, tag="failure_found"):
+    """How a ``program`` fails: messages by its signs, in order; none if it does not. Equal signs: the same
+    way. ``source`` is a TileLang kernel with this Program, ``refusal`` the reason if there is none.
+    """
+
+    program: str
+    signs: dict[str, str]
+    source: str = ""
+    refusal: str = ""
+
+
+class FindFailure(Question[FailureFound], tag="find_failure"):
+    """Ask how one config fails, or a ``program`` made of it, as text; its dimensions and scalars
+    are numbers. A ``mismatch`` compares the Program's meaning with the ``target``'s, or with each
+    pass of a ``pipeline``. The author knows nothing of a failure ``elsewhere``. With a ``sign``
+    others do not matter. ``has_own_inputs``: arrays are the first elements of the kernel's own.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    way: FailureWay
+    program: str = ""
+    pipeline: str = ""
+    target: str = ""
+    plugins: dict[str, str] = {}
+    has_own_inputs: bool = True
+    sign: str = ""
+
+
+class SyncChecked(Record, tag="sync_checked"):
+    """What was checked of one config: ``blocks`` of the grids of all ``instances``; what was not,
+    in words. An instance is a choice of sizes, empty if none makes a difference. ``trips`` are by
+    line of loops that wait or overlap; one with a period, in iterations, is checked for all trip
+    counts. ``suppressed``: findings that comments allow; ``unused``: comments that allow nothing.
+    ``notes`` say what TileLang makes of lines, and are no mistakes.
+    """
+
+    kernel: str
+    config: dict[str, Value]
+    blocks: int
+    grid: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+    instances: tuple[dict[str, int], ...] = ()
+    trips: dict[int, tuple[int, ...]] = {}
+    periods: dict[int, int] = {}
+    suppressed: tuple[Suppressed, ...] = ()
+    unused: tuple[Allowed, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+class PassStep(Record):
+    """The Program after the pass ``name``, with each statement's line; ``notes`` on what it left
+    unchanged. ``fault``: what is wrong, empty if nothing or unchecked. ``took_ms``: median time in
+    milliseconds, None unless requested and for what is no pass.
+    """
+
+    name: str
+    text: str
+    notes: tuple[Diagnostic, ...] = ()
+    fault: str = ""
+    took_ms: float | None = None
+
+
+class PassesShown(Record, tag="passes_shown"):
+    """The result of each pass on one config. The first of the ``steps`` is the kernel as it is written."""
+
+    kernel: str
+    config: dict[str, Value]
+    steps: tuple[PassStep, ...]
+    is_checked: bool = False
 
 
 class CommandRun(Record):

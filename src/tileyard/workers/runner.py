@@ -5,6 +5,7 @@ neither builds nor judges: what is slow to make is in the object store before, a
 import contextlib
 import math
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -36,11 +37,14 @@ from tileyard.base.model import (
     Outcome,
     TimingPolicy,
 )
+from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.classes import find_class
 from tileyard.ir.dtypes import name_of
 from tileyard.measure.paired import MOST_NS, interleave
 from tileyard.measure.sampling import BestSoFar, launches_per_sample, measure
+from tileyard.measure.statistics import median_interval
 from tileyard.processes.wire import Channel
+from tileyard.targets.arguments import PAGE, allocate
 from tileyard.targets.base import (
     Array,
     BindsInto,
@@ -50,14 +54,13 @@ from tileyard.targets.base import (
     Rounds,
     RunsAgain,
     StartsPrograms,
+    TimedByPolicy,
 )
 from tileyard.targets.registry import make_target
-from tileyard.workers.case_folders import Stores
-from tileyard.workers.command_runs import CommandRuns
+from tileyard.workers.command_runs import CommandRuns, Stores
 from tileyard.workers.handing_over import OutputMemory, count_output_bytes
 from tileyard.workers.kernel_checks import Output, find_unsteady
-from tileyard.workers.leased import wait_for_lease
-from tileyard.workers.printed import Printed
+from tileyard.workers.local_builder import wait_for_lease
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,
@@ -70,19 +73,117 @@ from tileyard.workers.protocol import (
     RunnerRequest,
     RunnerSpent,
 )
-from tileyard.workers.timed_launches import (
-    Scattered,
-    TimedLaunch,
-    TimingFailed,
-    prepare_timing,
-    summarize,
-)
 
+OUTPUT = 1
+"""Standard output and standard error are the same file, with which this process was started."""
+CHUNK = 1 << 20
+CACHE_LINE = 64
 INPUT_CACHE_BYTES = 1 << 30
 SHARE_AGAIN = 1 / 8
 """The share of the limits of time and memory that a launch and its outputs may take to be run again."""
 FEW_ELEMENTS = 64
 """Outputs with fewer elements are filled with huge values of either sign in turn."""
+
+
+class Printed:
+    """Moves a case's output from the process's own to its log; the engine moves a dead process's."""
+
+    def __init__(self, home: Path, output: int = OUTPUT) -> None:
+        self._home = home
+        self._output = output
+        self._log = ""
+        self._start = 0
+
+    def turn_to(self, log: str) -> None:
+        """From now on all output belongs to this log, a path below the home directory."""
+        self.settle()
+        self._log = log
+        self._start = os.fstat(self._output).st_size
+
+    def settle(self) -> None:
+        """Move the output so far into its log; what does not fit on a full disk is lost."""
+        with contextlib.suppress(OSError):  # a full disk concerns the log, not the case
+            sys.stdout.flush()
+        if not self._log or os.fstat(self._output).st_size <= self._start:
+            return
+        with contextlib.suppress(OSError):  # the same
+            self._move(self._home / self._log)
+        os.ftruncate(self._output, self._start)
+
+    def _move(self, path: Path) -> None:
+        make_folder(path.parent)
+        with (
+            Path(f"/proc/self/fd/{self._output}").open("rb") as output,
+            open(path, "ab", opener=open_file) as log,
+        ):
+            output.seek(self._start)
+            while data := output.read(CHUNK):
+                log.write(data)
+
+
+class TimingFailed(Exception):
+    """A launch failed while it was timed, after it had passed its check."""
+
+    def __init__(self, case: Case, error: MemoryError | TileyardError) -> None:
+        super().__init__(case.key)
+        self.case = case
+        self.error = error
+
+
+class TimedLaunch:
+    """A launch of an interleaved batch: whatever it raises while it is timed belongs to its own case."""
+
+    def __init__(self, case: Case, launch: Launch) -> None:
+        self._case = case
+        self._launch = launch
+        self.run, self.read, self.reset = launch.run, launch.read, launch.reset
+
+    def prepare(self, policy: TimingPolicy) -> None:
+        """Choose how samples are taken, as the policy requires."""
+        try:
+            prepare_timing(self._launch, policy)
+        except (MemoryError, TileyardError) as error:
+            raise TimingFailed(self._case, error) from error
+
+    def sample_ns(self, samples: int, launches: int) -> Sequence[float]:
+        """The launch's own samples."""
+        try:
+            return self._launch.sample_ns(samples, launches)
+        except (MemoryError, TileyardError) as error:
+            raise TimingFailed(self._case, error) from error
+
+
+class Scattered:
+    """Makes arrays at random places of a page, the same for a ``seed``. The effect of addresses on
+    a kernel's time then shows up as noise between processes.
+    """
+
+    def __init__(self, seed: str) -> None:
+        self._draw = random.Random(seed)
+
+    def __call__(self, shape: tuple[int, ...], dtype: "np.dtype[np.generic]") -> Array:
+        """An array that begins at a cache line."""
+        return allocate(shape, dtype, self._draw.randrange(0, PAGE, CACHE_LINE))
+
+
+def prepare_timing(launch: Launch, policy: TimingPolicy) -> None:
+    """Choose how samples are taken, if the launch knows several ways. Raises MemoryError."""
+    if isinstance(launch, TimedByPolicy):
+        launch.time_by(policy)
+
+
+def summarize(samples: Sequence[float], case: Case, state: dict[str, str]) -> Measurement:
+    """The measurement from the samples of a case that was timed in turn with others."""
+    confidence = (case.timing or TimingPolicy()).confidence
+    interval = median_interval(samples, confidence)
+    return Measurement(
+        median_ns=interval.median,
+        low_ns=interval.low,
+        high_ns=interval.high,
+        confidence=confidence,
+        samples_ns=tuple(samples),
+        device_state=state,
+    )
 
 
 class Ran(NamedTuple):

@@ -19,9 +19,7 @@ from tileyard.base.modes import make_folder
 from tileyard.processes.step_keepers import warm
 from tileyard.processes.steps import StepEnd, StepOrder, describe_end, insist_on
 from tileyard.processes.wire import Channel
-from tileyard.targets.command.filling import fill, fill_argv
-from tileyard.targets.command.step_site import find_site
-from tileyard.workers.case_folders import TEMPORARY, Stores, make_case_folder
+from tileyard.targets.command.given import fill, fill_argv, find_site
 from tileyard.workers.command_protocol import (
     Asked,
     CheckBatch,
@@ -41,7 +39,14 @@ from tileyard.workers.command_protocol import (
     StopBatches,
     Told,
 )
-from tileyard.workers.command_runs import CheckRuns, CommandRuns, step_environment
+from tileyard.workers.command_runs import (
+    TEMPORARY,
+    CheckRuns,
+    CommandRuns,
+    Stores,
+    make_case_folder,
+    step_environment,
+)
 from tileyard.workers.protocol import BatchRan, Judged, RunBatch
 from tileyard.workers.step_identity import NOWHERE, StepIdentities, Surroundings
 

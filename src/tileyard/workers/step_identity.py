@@ -14,15 +14,13 @@ from pathlib import Path
 
 from tileyard.artifacts.digests import FileDigests, InstalledPackages, digest_started, is_file
 from tileyard.artifacts.footprint import Footprint
-from tileyard.artifacts.keys import digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_parts
 from tileyard.artifacts.program_files import PYTHON, ProgramFiles, find_by_name
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import PLACES, Record, Step
 from tileyard.processes.steps import Printed, StepOrder, describe_kind, insist_on
-from tileyard.targets.command.filling import fill, fill_argv
-from tileyard.targets.command.given import BY_VALUE, find_deciding, give
+from tileyard.targets.command.given import BY_VALUE, fill, fill_argv, find_deciding, give
 from tileyard.workers.python_imports import (
     PROBE,
     Found,

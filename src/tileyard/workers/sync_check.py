@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tileyard.artifacts.footprint import Footprint
-from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json, digest_bytes, digest_parts
 from tileyard.base.clock import Clock
 from tileyard.base.errors import KernelFault, UsageError
 from tileyard.base.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
@@ -21,11 +20,10 @@ from tileyard.ir.text import print_program
 from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
 from tileyard.sync.blocks import Checked, Effort, check_program
-from tileyard.sync.deciding import deciding_numbers
+from tileyard.sync.control import deciding_numbers
 from tileyard.sync.suppressions import sieve
 from tileyard.sync.words import describe_race
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import AuthorReply, CheckSync, Failed
+from tileyard.workers.protocol import AuthorReply, CheckSync, Failed, SyncChecked
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import MadeKernel

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.clock import Clock
 from tileyard.base.errors import (
     BindError,
@@ -31,15 +30,14 @@ from tileyard.sync.dependences import find_reordered
 from tileyard.sync.extents import measure
 from tileyard.sync.findings import Finding
 from tileyard.sync.recorder import Form as Recorded
+from tileyard.sync.recorder import Tally
 from tileyard.sync.recurrence import Seen, find_period
 from tileyard.sync.shapes import Instance, Measured, Stretch, plan_instances
 from tileyard.sync.suppressions import sieve
-from tileyard.sync.tally import Tally
 from tileyard.sync.words import describe_race, in_plan
 from tileyard.targets.base import Array
 from tileyard.workers.golden import GoldenMaker
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, MakeGolden
+from tileyard.workers.protocol import CheckSync, MakeGolden, SyncChecked
 from tileyard.workers.sync_check import name_place, require_small
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.objects import digest_bytes
 from tileyard.base.decoding import decode_json
 from tileyard.base.model import INFRASTRUCTURE, WELL, Batch, Measurement, Mismatch, Outcome, Record
 from tileyard.workers.protocol import RunEntry

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.show.suite_results import one_of_each
 from tests.unit.verbs.regress.plan.sides import timed
 
-from tileyard.api.running import printed_on
+from tileyard.api.kernels import printed_on
 from tileyard.api.shown import (
     NOTEBOOK_LINES,
     Shown,
@@ -22,12 +22,12 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Outcome, Record, SourceLine
 from tileyard.show.console import Console
 from tileyard.sync.findings import Finding
-from tileyard.verbs.check.view.sync import NotChecked, SyncReport
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.check.view import NotChecked, SyncReport
+from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.test.plan.plan import predict
-from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.test.result.result import Expected
 from tileyard.verbs.tune.result.records import CompileResult
-from tileyard.workers.program_replies import SyncChecked
+from tileyard.workers.protocol import SyncChecked
 
 ESCAPE = "\x1b[31mred"
 """What a terminal would take for a colour, in names and messages of others."""

@@ -18,21 +18,19 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts import bundle_file, bundle_manifest
+from tileyard.artifacts import bundle_file
 from tileyard.artifacts.bundle_file import (
     MANIFEST,
+    BundleManifest,
     BundleReader,
     BundleWriter,
-    member_header,
-    member_name,
-    private_folder,
-)
-from tileyard.artifacts.bundle_manifest import (
-    BundleManifest,
     Content,
     Expected,
     PackedRecord,
     is_same_commit,
+    member_header,
+    member_name,
+    private_folder,
 )
 from tileyard.artifacts.bundles import (
     Packing,
@@ -51,8 +49,7 @@ from tileyard.artifacts.folders import (
     TreeLink,
     encode_listing,
 )
-from tileyard.artifacts.keys import canonical_json, digest_bytes
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, canonical_json, digest_bytes
 from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import (
     BundleError,
@@ -575,7 +572,7 @@ def test_too_many_entries_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(bundle_file, "MOST_ENTRIES", 1)
     assert "more than 1 entries" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
-    monkeypatch.setattr(bundle_manifest, "MOST_CONTENTS", 1)
+    monkeypatch.setattr(bundle_file, "MOST_CONTENTS", 1)
     assert "more than 1 entries" in refuse(tmp_path / "y.tyb", tmp_path / "objects")
 
 
@@ -657,7 +654,7 @@ def test_size_is_measured_by_that_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What declares a thousand times its own size is refused, beyond what is small anyway."""
-    monkeypatch.setattr(bundle_manifest, "FREE_BYTES", 1000)
+    monkeypatch.setattr(bundle_file, "FREE_BYTES", 1000)
     data = b"a" * 3_000_000
     forge(tmp_path / "y.tyb", manifest_of(data), members_of(data))
     expected = "declares 3000000 bytes"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.artifacts.digests import KIND, InstalledPackages
-from tileyard.artifacts.keys import digest_parts
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_parts
 
 MARK = "known"
 

@@ -22,8 +22,7 @@ from tileyard.artifacts.libraries import (
     read_needs,
     read_offered,
 )
-from tileyard.artifacts.toolchain_packing import gather
-from tileyard.artifacts.toolchains import PLACEHOLDER, settle, stage
+from tileyard.artifacts.toolchains import PLACEHOLDER, gather, settle, stage
 from tileyard.base.errors import UsageError
 
 PYTHON = Path(sys.executable).resolve()

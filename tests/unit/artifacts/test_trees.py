@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tileyard.artifacts.copying import copy_file, remove_folder
 from tileyard.artifacts.folders import TreeFile, TreeFolder, TreeLink
-from tileyard.artifacts.keys import digest_bytes
-from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import DamagedError, HomeError, UsageError
 from tileyard.base.model import Digest

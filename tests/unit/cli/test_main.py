@@ -8,7 +8,7 @@ import pytest
 import tileyard
 from tileyard.cli import entry
 from tileyard.cli.main import main
-from tileyard.show.ending import INTERRUPTED
+from tileyard.show.guarding import INTERRUPTED
 
 
 @pytest.mark.parametrize(

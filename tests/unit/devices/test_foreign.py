@@ -21,7 +21,7 @@ from tileyard.devices.foreign import (
     refuse_nesting,
 )
 from tileyard.devices.queues import find_queue, read_queues
-from tileyard.targets.command.step_site import VARIABLE, StepSite, find_site
+from tileyard.targets.command.given import VARIABLE, StepSite, find_site
 
 TASK_SUBMIT = """
 [[queue]]

@@ -14,6 +14,7 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
 from tileyard.devices import health
+from tileyard.devices.base import name_user
 from tileyard.devices.health import (
     Probe,
     ProbeReport,
@@ -25,7 +26,6 @@ from tileyard.devices.health import (
     readmit_device,
 )
 from tileyard.devices.locks import prepare_directory
-from tileyard.devices.names import name_user
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
 

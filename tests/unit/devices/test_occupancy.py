@@ -9,9 +9,9 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
+from tileyard.devices.base import name_user
 from tileyard.devices.holding import HeldLease
 from tileyard.devices.locks import prepare_directory
-from tileyard.devices.names import name_user
 from tileyard.devices.occupancy import open_directory, read_occupancy, try_hold
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.holding import LeaseFacts

@@ -10,7 +10,7 @@ import pytest
 from tests.run_records import remember_run
 from tests.simulated_yard import open_simulated_yard
 
-from tileyard.artifacts.keys import measurement_key
+from tileyard.artifacts.objects import measurement_key
 from tileyard.base.events import DeviceAsked, DeviceLeased, DeviceReleased, Event
 from tileyard.base.model import (
     Batch,

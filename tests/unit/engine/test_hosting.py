@@ -14,6 +14,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import (
+    WHOLE,
     Batch,
     BuildKey,
     Case,
@@ -26,7 +27,6 @@ from tileyard.base.model import (
     OutputCheck,
     Step,
 )
-from tileyard.base.parts import WHOLE
 from tileyard.engine.hosting import StepHost
 from tileyard.workers.command_protocol import (
     CompareOutputs,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from tests.simulated_yard import FixedSource, open_simulated_yard
 
-from tileyard.artifacts.keys import run_key
 from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.artifacts.objects import run_key
 from tileyard.base.model import (
     Batch,
     BuildKey,
@@ -24,6 +24,7 @@ from tileyard.base.model import (
     Step,
     Trial,
 )
+from tileyard.engine.cases import Site, Stage
 from tileyard.engine.commands import (
     Acquire,
     BatchesPlanned,
@@ -39,7 +40,6 @@ from tileyard.engine.driver import Driver
 from tileyard.engine.judge import conclude
 from tileyard.engine.lending import DeviceSite
 from tileyard.engine.provider import Slot, Waiting, Watch
-from tileyard.engine.stages import Site, Stage
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
 from tileyard.workers.protocol import (

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from tests.simulated_yard import open_simulated_yard
 
-from tileyard.artifacts.keys import build_key
 from tileyard.artifacts.manifest import Build
+from tileyard.artifacts.objects import build_key
 from tileyard.base.model import (
     Batch,
     Case,
@@ -27,14 +27,15 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger, Progress
 from tileyard.engine.preparation import Preparation
 from tileyard.workers.protocol import (
+    AnswerT,
     ElaborateConfig,
     ElaboratedConfig,
     Failed,
     Golden,
     MakeGolden,
+    Question,
     TargetInfo,
 )
-from tileyard.workers.question import AnswerT, Question
 
 KERNEL = Kernel(name="add", tir="abc", pass_options={"tl.one": 1, "tl.two": 2})
 

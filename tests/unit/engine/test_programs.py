@@ -9,23 +9,24 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.digests import FileDigests
-from tileyard.artifacts.keys import build_key, canonical_json
+from tileyard.artifacts.objects import build_key, canonical_json
 from tileyard.base.errors import HomeError, WorkerLostError
 from tileyard.base.model import (
     BuildKey,
+    BuildPart,
     Case,
     CommandWork,
     Digest,
+    GoldenPart,
     HotRun,
     Outcome,
     OutputCheck,
     Step,
 )
-from tileyard.base.parts import BuildPart, GoldenPart
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import SAYS_WRONG, Programs, ProgramSite
 from tileyard.processes.steps import StepEnd
-from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.command.given import StepSite
 from tileyard.verbs.test.plan.packed import find_named
 from tileyard.workers.command_protocol import (
     CheckBatch,
@@ -42,15 +43,16 @@ from tileyard.workers.command_protocol import (
     StepIdentified,
 )
 from tileyard.workers.protocol import (
+    AnswerT,
     CaseRan,
     CommandRun,
     ElaboratedConfig,
     Failed,
     Golden,
     Judged,
+    Question,
     RunBatch,
 )
-from tileyard.workers.question import AnswerT, Question
 
 CHECK = OutputCheck(file="o.bin", golden="g.bin", dtype="uint8", shape=(4,))
 Reply = ElaboratedConfig | Golden | Judged | Failed

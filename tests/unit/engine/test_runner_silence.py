@@ -25,12 +25,11 @@ from tileyard.base.model import (
 )
 from tileyard.base.settings import Settings
 from tileyard.engine import runners
-from tileyard.engine.handed_over import HandedOver
+from tileyard.engine.judge import HandedOver
 from tileyard.engine.provider import LeaseLostError
 from tileyard.engine.runners import RunnerSlot
 from tileyard.processes.supervise import Ended, Worker
-from tileyard.workers.case_folders import Stores
-from tileyard.workers.command_runs import CommandRuns
+from tileyard.workers.command_runs import CommandRuns, Stores
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,

@@ -23,9 +23,7 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.ledger import Ledger
 from tileyard.engine.sync_checks import LIMIT_S, SyncChecks
 from tileyard.sync.findings import Finding
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, Failed, Golden
-from tileyard.workers.question import AnswerT, Question
+from tileyard.workers.protocol import AnswerT, CheckSync, Failed, Golden, Question, SyncChecked
 
 GOLDEN = Golden(key=GoldenKey("g"), inputs=(), outputs=())
 FINE = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())

@@ -9,8 +9,13 @@ import pytest
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, SourceLine
 from tileyard.workers.author import Author
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, ElaborateConfig, ElaboratedConfig, Failed
+from tileyard.workers.protocol import (
+    CheckSync,
+    ElaborateConfig,
+    ElaboratedConfig,
+    Failed,
+    SyncChecked,
+)
 
 KERNEL = """
 import tilelang.language as T

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.footprint import Footprint
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.frontend.reads import (
     describe_surroundings,
     find_read,

@@ -14,10 +14,9 @@ from tileyard.base.errors import KernelFault
 from tileyard.base.model import Value
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.ir.interpret import Run, interpret
-from tileyard.ir.lane_conflicts import Access, Conflict
-from tileyard.ir.lane_meanings import meaning_of_lanes
+from tileyard.ir.lane_conflicts import Access, Conflict, meaning_of_lanes
 from tileyard.ir.lanes import Lanes, Report, interpret_lanes
-from tileyard.ir.meanings import MEANINGS
+from tileyard.ir.meanings import MEANINGS, OPS
 from tileyard.ir.nodes import (
     Atomic,
     Await,
@@ -34,12 +33,10 @@ from tileyard.ir.nodes import (
     Stmt,
     Var,
 )
-from tileyard.ir.ops import OPS
 from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.tiles import Memory
-from tileyard.testing.operation_cases import OPERATIONS
 from tileyard.testing.programs import _Maker, _params
-from tileyard.testing.target_cases import TargetCase, random_arrays
+from tileyard.testing.target_cases import OPERATIONS, TargetCase, random_arrays
 from tileyard.testing.targets import CASES
 
 Array = NDArray[Any]

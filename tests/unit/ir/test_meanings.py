@@ -8,9 +8,8 @@ import pytest
 
 from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.dtypes import DTYPES, array_name, find_dtype, is_float, is_integer, name_of
-from tileyard.ir.meanings import MEANINGS, convert
+from tileyard.ir.meanings import MEANINGS, OPS, convert, explain_misuse
 from tileyard.ir.nodes import Const, Op
-from tileyard.ir.ops import OPS, explain_misuse
 from tileyard.ir.specs import Evaluator, no_loads
 
 LAZY = {"select", "and", "or", "nan", "reinterpret"}

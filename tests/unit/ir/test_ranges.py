@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tileyard.ir.nodes import Axis, Const, Expr, For, Op, Program, Var
-from tileyard.ir.ranges import LARGEST_DIM, Interval, Ranges
+from tileyard.ir.nodes import Axis, Const, Expr, For, Let, Op, Program, Var
+from tileyard.ir.ranges import LARGEST_DIM, Interval, Ranges, folded
 from tileyard.ir.specs import Evaluator, no_loads
+from tileyard.ir.text import print_expr, read_program
 
 M = Var("m", "int32")
 B = Var("b", "int32")
+NAMES = ("add", "sub", "mul", "min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "shr")
 
 
 def number(value: int) -> Const:
@@ -78,9 +80,6 @@ def test_what_wraps_is_not_exact(ranges: Ranges) -> None:
     assert ranges.of(square) == expected
 
 
-NAMES = ("add", "sub", "mul", "min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "shr")
-
-
 @given(
     st.sampled_from((*NAMES, "bitand", "select")),
     st.tuples(st.integers(-20, 20), st.integers(0, 6)),
@@ -113,3 +112,34 @@ def _int32(value: int) -> object:
     import numpy as np
 
     return np.int32(value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("1 - 0", "1"),
+        ("x * 1 + 0", "x"),
+        ("0 + x // 1 - 0", "x"),
+        ("(3 + 6) % 3", "0"),
+        ("x % 1 + 0 * x", "0"),
+        ("0 % x ^ 1", "1"),
+        ("min(x * 2, 3 - 4)", "min(x * 2, -1)"),
+        ("7 // 0", "7 // 0"),
+        ("x if 3 < 4 else 7", "x"),
+        ("cast(3, int64)", "int64(3)"),
+        ("uint8(200) + uint8(100)", "uint8(200) + uint8(100)"),
+        ("x < 3 and 1 < 2", "x < 3"),
+        ("x < 3 or 1 < 2", "True"),
+        ("not 1 == 2", "True"),
+        ("t[x * 1]", "t[x]"),
+        ("1.0 + 2.0", "1.0 + 2.0"),
+    ],
+)
+def test_what_is_known_is_computed(given: str, expected: str) -> None:
+    """In its type, where it has a place there; floats and faults stay."""
+    program = read_program(
+        f"def f(x: int32):\n    bx: grid[2]\n    t: local.int32[4]\n\n    y = {given}\n"
+    )
+    (let,) = program.body
+    assert isinstance(let, Let)
+    assert print_expr(program, folded(let.value)) == expected

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileyard.base.errors import InvalidProgramError
+from tileyard.ir.meanings import OPS
 from tileyard.ir.nodes import (
     Axis,
     Break,
@@ -25,7 +26,6 @@ from tileyard.ir.nodes import (
     Tensor,
     Var,
 )
-from tileyard.ir.ops import OPS
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_expr, print_program, print_statement, read_program
 from tileyard.testing.programs import programs

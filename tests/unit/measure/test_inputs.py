@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tileyard.base.draws import Draw, EdgeValues
 from tileyard.base.errors import InvalidProgramError
-from tileyard.base.model import TensorSpec
+from tileyard.base.model import Draw, EdgeValues, TensorSpec
 from tileyard.ir.dtypes import DTYPES, find_dtype
 from tileyard.measure.inputs import input_key, make_input, make_inputs
 

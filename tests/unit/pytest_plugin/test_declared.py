@@ -9,7 +9,7 @@ import pytest
 
 from tileyard.frontend.declare import kernel
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.records import Declared, FunctionStep, KernelStep
+from tileyard.pytest_plugin.far_records import Declared, FunctionStep, KernelStep
 
 
 @kernel

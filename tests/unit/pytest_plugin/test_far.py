@@ -10,9 +10,8 @@ import pytest
 
 from tileyard.base.model import Device, Outcome
 from tileyard.pytest_plugin.far import Turns, run_far
-from tileyard.pytest_plugin.far_records import FarCall, FarTask
+from tileyard.pytest_plugin.far_records import Answered, FarCall, FarTask, TestFacts, TurnedTo
 from tileyard.pytest_plugin.forked import ForkEnd, Teller
-from tileyard.pytest_plugin.records import Answered, TestFacts, TurnedTo
 from tileyard.workers.task_lines import (
     INFRASTRUCTURE_CODE,
     CaseResult,

@@ -14,6 +14,7 @@ import pytest
 
 from tileyard.base.model import Record
 from tileyard.processes.keeper.tree import read_process, session_of
+from tileyard.pytest_plugin.far_records import Answered, DeviceRefused, DeviceWanted
 from tileyard.pytest_plugin.forked import (
     Forked,
     ForkEnd,
@@ -24,7 +25,6 @@ from tileyard.pytest_plugin.forked import (
     run_loop,
     wait_any,
 )
-from tileyard.pytest_plugin.records import Answered, DeviceRefused, DeviceWanted
 
 
 def run(

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tileyard.base.model import Outcome
+from tileyard.pytest_plugin.far_records import Hold, TestFacts
 from tileyard.pytest_plugin.recording import (
     TrialWriter,
     case_of,
     read_durations,
     sort_longest_first,
 )
-from tileyard.pytest_plugin.records import Hold, TestFacts
 from tileyard.store.trials import TrialStore
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tileyard.artifacts.footprint import describe_changes
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.pytest_plugin.far_records import Declared, FunctionStep
 from tileyard.pytest_plugin.identifying import Identity, StepReader
-from tileyard.pytest_plugin.records import Declared, FunctionStep
 
 BUILDERS = """
 import os

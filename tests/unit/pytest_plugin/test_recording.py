@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tileyard.base.model import Outcome
+from tileyard.pytest_plugin.far_records import FACTS, Hold, RunReport, StepResult, TestFacts
 from tileyard.pytest_plugin.recording import Recording, TrialWriter, count_most_at_once, measure_use
-from tileyard.pytest_plugin.records import FACTS, Hold, RunReport, StepResult, TestFacts
 from tileyard.store.trials import TrialStore
 
 

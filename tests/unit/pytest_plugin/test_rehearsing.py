@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tileyard.pytest_plugin.declared import DeclaredSteps
-from tileyard.pytest_plugin.records import StepResult
+from tileyard.pytest_plugin.far_records import StepResult
 from tileyard.pytest_plugin.rehearsing import choose_tests
 
 

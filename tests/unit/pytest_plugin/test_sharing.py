@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tileyard.pytest_plugin.far_records import FunctionStep, Step, StepResult
 from tileyard.pytest_plugin.preparing import prepare_shares, read_shares
-from tileyard.pytest_plugin.records import FunctionStep, Step, StepResult
 
 STEPS = [FunctionStep(id=f"s{n}", function=print, values={}, limit_s=1.0) for n in range(5)]
 

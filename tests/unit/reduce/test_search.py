@@ -7,8 +7,7 @@ import pytest
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
-from tileyard.reduce.search import count_statements, search
-from tileyard.reduce.sizes import bind_numbers
+from tileyard.reduce.search import bind_numbers, count_statements, search
 
 TEXT = """\
 def f(A: float16[256, 64], B: float16[64, 128], S: int32[4], C: out.float32[256, 128], n: int32):

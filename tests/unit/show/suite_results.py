@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tileyard.base.model import Mismatch, Outcome
 from tileyard.base.quarantine import Quarantine
-from tileyard.verbs.test.result.records import LeftOut
-from tileyard.verbs.test.result.result import Attempted, CaseVerdict, Makespan, SuiteResult
+from tileyard.verbs.test.result.result import Attempted, CaseVerdict, LeftOut, Makespan, SuiteResult
 
 SPARED = Quarantine(
     cases="cast/*", owner="ana", reason="rounds to even since 2.4", until=date(2026, 12, 1)

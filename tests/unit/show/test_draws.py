@@ -2,9 +2,9 @@
 
 import pytest
 
-from tileyard.base.draws import Draw
 from tileyard.base.errors import UsageError
-from tileyard.verbs.tune.options.tune import TuneOptions, start_tune
+from tileyard.base.model import Draw
+from tileyard.verbs.tune.options import TuneOptions, start_tune
 
 
 @pytest.mark.parametrize(

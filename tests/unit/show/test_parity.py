@@ -13,11 +13,11 @@ from tileyard.base.errors import UsageError
 from tileyard.cli.main import app
 from tileyard.show.options import complete, list_fields, spelled_for_python
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.compile.options.compile import CompileOptions
+from tileyard.verbs.compile.options import CompileOptions
 from tileyard.verbs.regress.options.regress import RegressOptions
 from tileyard.verbs.test.options import test as suites
-from tileyard.verbs.test.options.plan import PlanOptions
-from tileyard.verbs.tune.options.tune import TuneOptions
+from tileyard.verbs.test.options.test import PlanOptions
+from tileyard.verbs.tune.options import TuneOptions
 
 RECORDS: Mapping[str, type] = {
     "tune": TuneOptions,

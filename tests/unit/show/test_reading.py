@@ -10,7 +10,7 @@ from tileyard.base.model import Record
 from tileyard.show.kernel_options import DeviceNames, MemoryLimit, PythonLimit, QueueLimit
 from tileyard.show.options import FileOption, Switch, complete, fill, read_options
 from tileyard.show.values import FilePath
-from tileyard.verbs.tune.options.tune import start_table, start_tune
+from tileyard.verbs.tune.options import start_table, start_tune
 
 
 class Options(TypedDict, total=False):

@@ -32,8 +32,7 @@ from tileyard.base.events import (
 )
 from tileyard.base.model import Measurement, Outcome, Trial
 from tileyard.show.view import DOUBT, Judged, RunView
-from tileyard.verbs.test.result.records import SuiteCase
-from tileyard.verbs.test.result.result import judge_cases
+from tileyard.verbs.test.result.result import SuiteCase, judge_cases
 from tileyard.verbs.test.view.progress import SuiteLayout
 
 

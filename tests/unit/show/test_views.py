@@ -10,7 +10,6 @@ from rich.console import Console
 
 from tileyard.api.study import Study
 from tileyard.artifacts.manifest import Build
-from tileyard.base.draws import Draw
 from tileyard.base.errors import NoWinnerError
 from tileyard.base.events import (
     BuildEnded,
@@ -31,6 +30,7 @@ from tileyard.base.events import (
 from tileyard.base.model import (
     Case,
     Device,
+    Draw,
     KernelWork,
     Keys,
     Measurement,

@@ -14,8 +14,8 @@ import tileyard
 from tileyard.base.errors import HomeError
 from tileyard.base.events import CaseEnded
 from tileyard.base.model import Trial
+from tileyard.store.base import NETWORK, find_filesystem
 from tileyard.store.events import EventLog
-from tileyard.store.filesystem import NETWORK, find_filesystem
 from tileyard.store.schema import SCHEMA_VERSION
 from tileyard.store.trials import TrialQuery, TrialStore
 

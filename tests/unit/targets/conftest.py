@@ -10,7 +10,7 @@ from tileyard.base.model import Outcome
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import make_source, store_artifact
+from tileyard.testing.target_cases import make_source, store_artifact
 
 BuildText = Callable[[str], Artifact]
 LoadText = Callable[..., CpuLoaded]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.base.rules import Rule
+from tileyard.base.model import Rule
 from tileyard.ir.nodes import Buffer, Const, Op, Program, Scalar, Tensor, Var
 from tileyard.ir.printer import print_program
 from tileyard.targets.arguments import guard

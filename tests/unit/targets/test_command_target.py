@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.artifacts.keys import canonical_json
 from tileyard.artifacts.manifest import Build
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Elaborated, Kernel, Outcome
 from tileyard.targets.base import Source
 from tileyard.targets.command import target as command_target
-from tileyard.targets.command.step_site import VARIABLE, StepSite
+from tileyard.targets.command.given import VARIABLE, StepSite
 from tileyard.targets.command.target import BuildCommand, CommandTarget
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from tileyard.ir.interpret import interpret
 from tileyard.ir.text import read_program
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import make_source, store_artifact
+from tileyard.testing.target_cases import make_source, store_artifact
 
 # Each is the body of one branch of a kernel, with tiles of its own.
 PAST_THE_END = {

@@ -13,7 +13,7 @@ from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.walk import number_statements
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import make_source, store_artifact
+from tileyard.testing.target_cases import make_source, store_artifact
 
 # Each is the body of one branch of a kernel with tiles of its own: the buffer that is read too early, its
 # last write (none is its allocation), and the statement that reads it, both as they begin in the text.

@@ -17,7 +17,7 @@ from tileyard.targets.cpu.emit.program import Generated
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
-from tileyard.testing.builds import make_source
+from tileyard.testing.target_cases import make_source
 
 SCALE = """
 def scale(X: float32[64], Y: out.float32[64]):

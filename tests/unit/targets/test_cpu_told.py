@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import SourceLine
-from tileyard.targets.annotated import annotate
+from tileyard.show.words import annotate
 from tileyard.targets.cpu.loaded import CpuLoaded
 
 TALKATIVE = """

@@ -12,9 +12,8 @@ import pytest
 from tileyard.artifacts.manifest import Artifact
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.ir.text import read_program
-from tileyard.targets.cpu.abi import Details, read_details
 from tileyard.targets.cpu.binary import CpuBinary
-from tileyard.targets.cpu.machine import describe_machine, missing_features
+from tileyard.targets.cpu.machine import Details, describe_machine, missing_features, read_details
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.cpu.toolchain import (
     CpuOptions,
@@ -23,7 +22,7 @@ from tileyard.targets.cpu.toolchain import (
     open_toolchain,
     parse_options,
 )
-from tileyard.testing.builds import make_source, store_artifact
+from tileyard.testing.target_cases import make_source, store_artifact
 
 NOTHING = """
 def nothing(X: float32[4], Y: out.float32[4]):

@@ -1,6 +1,6 @@
 """What nvdisasm prints, cut down to one artifact's functions."""
 
-from tileyard.targets.cuda.disassembly import keep_functions
+from tileyard.targets.cuda.sass import keep_functions
 
 HEAD = "\t.target\tsm_80\n\n"
 FIRST = (

@@ -17,7 +17,7 @@ PACKAGE = Path(tileyard.__file__).parent
 TARGETS = ("command", "cpu", "cuda")
 NAMED = {
     *("tileyard.ir.walk", "tileyard.ir.verify", "tileyard.ir.dtypes"),
-    *("tileyard.targets.cpu.abi", "tileyard.targets.cpu.emit.program"),
+    *("tileyard.targets.cpu.machine", "tileyard.targets.cpu.emit.program"),
 }
 
 EDITS = """

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -9,7 +10,7 @@ from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
 from tileyard.targets.base import Loaded, Source
-from tileyard.targets.registry import BUILT_IN, make_target
+from tileyard.targets.registry import BUILT_IN, find_needs, list_texts, make_target
 
 
 class Echo:
@@ -74,3 +75,30 @@ def test_a_plugin_that_cannot_be_loaded_is_named(where: str) -> None:
     """A plugin whose module or class does not exist is a usage error that says where it was sought."""
     with pytest.raises(UsageError, match=f"target broken cannot be loaded from {where}"):
         make_target("broken", {"broken": where})
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_what_a_target_names_is_there(name: str) -> None:
+    """What is loaded only when it is asked for can be loaded."""
+    needs = find_needs(name)
+    assert all(callable(resolve_name(one)) for one in (needs.fit, needs.shift) if one)
+
+
+def test_what_follows_a_colon_changes_nothing() -> None:
+    """It is an option of the target."""
+    assert find_needs("cuda:sm_90a") == find_needs("cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("scripted", "cpu"), ("sim", "sim"), ("npu", "cpu")]
+)
+def test_a_plugin_runs_on_the_cpu_where_no_device_is_named(name: str, expected: str) -> None:
+    """Unless it is called as simulators are; and on whatever device is named for it."""
+    needs = find_needs(name)
+    assert (needs.device_class, needs.is_bound, needs.loads_ahead) == (expected, False, False)
+
+
+def test_texts_are_those_of_all_targets() -> None:
+    """Each has one word, and its file, whatever target it is of."""
+    expected = {"program": "program.tile", "c": "kernel.c", "cuda": "kernel.cu"}
+    assert list_texts().items() >= expected.items()

@@ -33,12 +33,12 @@ from tileyard.workers.protocol import (
     ElaboratedConfig,
     ExpandSpace,
     Failed,
+    FileImported,
     Golden,
     Kernels,
     MakeGolden,
     Space,
 )
-from tileyard.workers.question import FileImported
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ import pytest
 from tileyard.artifacts.manifest import Build, find_artifact, find_build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome
-from tileyard.targets.needs import PROGRAM_FILE
+from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, BuildKernels, BuiltKernels, DescribeTarget
 

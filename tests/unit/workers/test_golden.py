@@ -21,14 +21,13 @@ import pytest
 import tileyard
 from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.draws import Draw
-from tileyard.base.model import GoldenKey, Outcome, TensorSpec, TimingPolicy
+from tileyard.base.model import Draw, GoldenKey, Outcome, TensorSpec, TimingPolicy
 from tileyard.frontend.discover import find_declared
 from tileyard.frontend.reads import Watch
 from tileyard.workers import author, golden
 from tileyard.workers.author import Author
+from tileyard.workers.golden import cap_threads, find_controls
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
-from tileyard.workers.threads import cap_threads, find_controls
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.frontend.reads import Watch
 from tileyard.workers import sync_check
-from tileyard.workers.program_replies import SyncChecked
+from tileyard.workers.protocol import SyncChecked
 from tileyard.workers.sync_check import check_kept
 
 CHECKED = SyncChecked(kernel="k", config={}, blocks=1, grid=1, findings=(), unchecked=())

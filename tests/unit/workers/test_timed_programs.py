@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.base.measures import Better, Measure
-from tileyard.base.model import BuildKey, Case, CommandWork, GoldenKey, Step, TimingPolicy
+from tileyard.base.model import (
+    Better,
+    BuildKey,
+    Case,
+    CommandWork,
+    GoldenKey,
+    Measure,
+    Step,
+    TimingPolicy,
+)
 from tileyard.processes.steps import StepEnd
-from tileyard.workers.hot_output import Member
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry
-from tileyard.workers.timed_programs import MOST_S, Ran, Runs, draw_orders, is_enough
+from tileyard.workers.timed_programs import MOST_S, Member, Ran, Runs, draw_orders, is_enough
 
 PRINTED = Measure(of="printed", pattern=r"cycles: (\S+)", unit="cycles")
 

@@ -2,37 +2,96 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import TileyardError
+from tileyard.base.errors import DamagedError, TileyardError, UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import read_settings
-from tileyard.devices.foreign import SUBMISSION_VARIABLE
+from tileyard.devices.base import NAME, class_of, index_of
+from tileyard.devices.declared import Declaration, is_declarable, make_device
+from tileyard.devices.foreign import SUBMISSION_VARIABLE, name_device
+from tileyard.devices.holding import hold_together
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.registry import parse_device
 from tileyard.engine.foreign_queue.artifact_runs import (
+    FarJudging,
     TaskRun,
     Tell,
     check_environment,
     read_task,
 )
-from tileyard.engine.foreign_queue.far_judging import FarJudging
-from tileyard.engine.foreign_queue.given_device import accept_device, find_device_name
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.processes.answers import find_set
 from tileyard.targets.command.given import OF_QUEUE
-from tileyard.workers.task_lines import INFRASTRUCTURE_CODE, Task, TaskEnded, TaskStarted, TokenRead
+from tileyard.workers.task_lines import (
+    INFRASTRUCTURE_CODE,
+    Submitted,
+    Task,
+    TaskEnded,
+    TaskStarted,
+    TokenRead,
+)
 
+RANGE = re.compile(r"\d+-\d+")
+"""An entry of a mask with several devices."""
+UNSAID: Final = Submitted(token="", device="")
 INTERRUPTED_CODE = 128 + signal.SIGTERM
 TOKENS = "tokens"
 """The folder of the object store in which ``doctor`` leaves the files that the far side must read."""
+
+
+def find_device_name(task: Submitted, given: str, environ: Mapping[str, str]) -> str:
+    """The local name of the device. Raises DamagedError if the queue did not give one."""
+    value = given or environ.get(task.device_variable, "")
+    if "{device}" in task.device and not value:
+        raise DamagedError(
+            f"the queue gave no device: {task.device_variable} is not set on this side"
+        )
+    return name_device(task.device, value)
+
+
+def accept_device(name: str, task: Submitted = UNSAID) -> Device:
+    """Accept a device that a queue gave, without a lock. Raises UsageError. One of a class that is
+    unknown here is accepted as the queue names it, with the class's mask if the ``task`` says so;
+    the queue's mask of just what was given stays.
+    """
+    if "," not in name:
+        return _accept(name, 0, 1, task)
+    kind, ones = class_of(name), index_of(name).split(",")
+    return hold_together(
+        [_accept(f"{kind}:{one}", place, len(ones), task) for place, one in enumerate(ones)]
+    )
+
+
+def _accept(name: str, place: int, count: int, task: Submitted) -> Device:
+    """The device at a ``place`` among those given, which may all be listed by one variable."""
+    settings = read_settings(os.environ, Path.cwd())
+    try:
+        device = parse_device(name, settings)
+    except UsageError:
+        if not is_declarable(name) or NAME.fullmatch(name) is None:
+            raise
+        stated = Declaration(name=name, id=index_of(name))
+        device = make_device(stated, f"device {name!r}", settings, has_mask=task.has_mask)
+        own = {key: os.environ.get(key, "").split(",") for key in device.env}
+        env = {
+            key: listed[place]
+            for key, listed in own.items()
+            if len(listed) == count and listed[place] and not RANGE.fullmatch(listed[place])
+        }
+        device = msgspec.structs.replace(device, env={**device.env, **env})
+    probe = tuple(name_device(word, index_of(name)) for word in task.probe)
+    return msgspec.structs.replace(device, locks=(), probe=probe or device.probe)
 
 
 def run_submitted(named: str, objects: Path, device: str, environment: str, tell: Tell) -> int:

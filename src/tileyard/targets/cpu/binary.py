@@ -14,7 +14,7 @@ from tileyard.base.wording import count_of, name_line
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.ranges import LARGEST_DIM
 from tileyard.ir.specs import bind_dims, convert_scalar, scalar_params
-from tileyard.targets.cpu.abi import KERNEL_FILE, Details, Fault, read_details
+from tileyard.targets.cpu.machine import KERNEL_FILE, Details, Fault, read_details
 
 # ---- what a launch reports ------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from tileyard.ir.nodes import Scalar, Tensor
 from tileyard.ir.specs import tensor_specs, tensors
 from tileyard.targets.arguments import allocate, check_arrays, match_arguments, unwrap
 from tileyard.targets.base import Allocate, Array
-from tileyard.targets.cpu.abi import RUNTIME_FILE
 from tileyard.targets.cpu.binary import NO_LINES, Binding, CpuBinary, LineTable, Pool, find_pool
+from tileyard.targets.cpu.machine import RUNTIME_FILE
 
 # ---- operands -------------------------------------------------------------------------------------
 

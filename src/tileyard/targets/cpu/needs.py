@@ -1,6 +1,6 @@
 """The needs of the target ``cpu``, and what it shows."""
 
-from tileyard.targets.needs import Needs
+from tileyard.targets.registry import Needs
 
 NEEDS = Needs(
     device_class="cpu",

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
+from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.base.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
 from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
-from tileyard.targets.cpu.abi import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
+from tileyard.targets.cpu.machine import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
 from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
-from tileyard.targets.own_sources import digest_own_sources
-from tileyard.targets.reported import first_error
+from tileyard.targets.own_sources import digest_own_sources, first_error
 
 _RUNTIME = Path(__file__).with_name("runtime.c")
 HEADERS = Path(__file__).with_name("headers")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import HomeError, ToolMissingError, UsageError
 from tileyard.base.model import Record
 from tileyard.processes.outcomes import find_disk_fault

@@ -16,7 +16,7 @@ from tileyard.base.model import Record
 from tileyard.frontend.expressions import lower_expr
 from tileyard.frontend.scope import Scope, key_of
 from tileyard.ir.nodes import Buffer, Cast, Const, Expr, Load, Op, Program, Scalar, Tensor, Var
-from tileyard.targets.cuda.records import (
+from tileyard.targets.cuda.launching import (
     Argument,
     KernelLaunch,
     LaunchRecord,

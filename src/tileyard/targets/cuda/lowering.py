@@ -17,14 +17,14 @@ from tilelang.transform.pass_config import normalize_pass_configs
 
 from tileyard.base.errors import UnsupportedError, UsageError
 from tileyard.base.model import Diagnostic, Elaborated, Record, SourceLine
-from tileyard.frontend.refusals import explain_refusal, first_line
+from tileyard.frontend.blame import explain_refusal, first_line
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
 from tileyard.frontend.tir_queries import PARALLEL, bodies_of, call_name, is_loop, nodes_of
 from tileyard.processes.outcomes import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
-from tileyard.targets.cuda.overhearing import overhear
-from tileyard.targets.cuda.records import LaunchRecord
+from tileyard.targets.cuda.launching import LaunchRecord
+from tileyard.targets.cuda.nvrtc import overhear
 
 _DEVICE_ONLY = "cython"
 """TileLang's execution backend that makes neither host code nor a binary."""

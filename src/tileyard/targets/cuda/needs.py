@@ -1,6 +1,6 @@
 """The needs of the target ``cuda``, and what it shows."""
 
-from tileyard.targets.needs import Needs
+from tileyard.targets.registry import Needs
 
 KINDS = (
     *(

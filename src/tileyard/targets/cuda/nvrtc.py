@@ -8,31 +8,85 @@ addresses, none. NVRTC refuses an image that does not fit; the process then does
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import shlex
+import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.artifacts.pins import locked_cache
 from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.model import Kernel, Record, Value
 from tileyard.base.modes import mode_in
 from tileyard.targets.base import Aside
-from tileyard.targets.cuda.overhearing import overhear
 from tileyard.targets.cuda.packages import INSTALL, include_folders
+
+HEARD_BYTES = 1 << 20
+"""Most bytes that are kept per block."""
+_STREAMS = (1, 2)
+_ADDR_NO_RANDOMIZE = 0x0040000
+_UNFIT = "incompatible precompiled header"
+_DIRECTIVE = re.compile(r"\s*(#.*)?$")
+PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
+"""The parts of the standard library that NVRTC lacks, included before every source."""
+FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
+_WITH_PCH_HEAP = (12, 8)
+_MEMORY_SIGNS = re.compile(
+    r"catastrophic error: out of memory|ptxas fatal\s*: Memory allocation failure"
+)
+"""Messages of NVRTC's front end and ptxas; its LLVM reports nothing and aborts the process."""
+_LIBRARY = "libnvrtc.so"
+_OPTIMIZATION = ("-O0", "-O1", "-O2", "-O3")
+"""nvcc's levels for host code; device code is always optimized."""
+
+
+@contextlib.contextmanager
+def overhear() -> Iterator[list[str]]:
+    """Inside the block, capture what this process, C++ included, writes to its standard streams, as one
+    text: the list's, after the block, at most HEARD_BYTES. If both streams are appended to one file, as in a
+    worker, it also stays there for when the process dies within; else it goes nowhere.
+    """
+    said: list[str] = []
+    if _is_logged():
+        start = os.fstat(2).st_size
+        try:
+            yield said
+        finally:
+            with Path("/proc/self/fd/2").open("rb") as log:
+                log.seek(start)
+                said.append(log.read(HEARD_BYTES).decode(errors="replace"))
+        return
+    kept = [os.dup(number) for number in _STREAMS]
+    with tempfile.TemporaryFile() as file:
+        for number in _STREAMS:
+            os.dup2(file.fileno(), number)
+        try:
+            yield said
+        finally:
+            for number, original in zip(_STREAMS, kept, strict=True):
+                os.dup2(original, number)
+                os.close(original)
+            file.seek(0)
+            said.append(file.read(HEARD_BYTES).decode(errors="replace"))
+
+
+def _is_logged() -> bool:
+    out, err = map(os.fstat, _STREAMS)
+    appends = all(fcntl.fcntl(number, fcntl.F_GETFL) & os.O_APPEND for number in _STREAMS)
+    return stat.S_ISREG(err.st_mode) and os.path.samestat(out, err) and appends
+
 
 # ---- precompiled headers --------------------------------------------------------------------------
 
 
 IMAGE = "headers.pch"
-_ADDR_NO_RANDOMIZE = 0x0040000
-_UNFIT = "incompatible precompiled header"
-_DIRECTIVE = re.compile(r"\s*(#.*)?$")
 
 
 def split_source(source: str) -> tuple[str, str]:
@@ -86,17 +140,6 @@ def making(image: Path) -> Iterator[Path | None]:
 
 PCH_HEAP_BYTES = 1 << 30
 """Bytes of the memory for precompiled headers; NVRTC's default of 256 MiB is too small for Hopper's."""
-PREAMBLE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
-"""The parts of the standard library that NVRTC lacks, included before every source."""
-
-FLAGS = ("-default-device", "--std=c++17", "--ptxas-options=-v")
-_WITH_PCH_HEAP = (12, 8)
-_MEMORY_SIGNS = re.compile(
-    r"catastrophic error: out of memory|ptxas fatal\s*: Memory allocation failure"
-)
-"""Messages of NVRTC's front end and ptxas; its LLVM reports nothing and aborts the process."""
-
-_LIBRARY = "libnvrtc.so"
 
 
 class NvrtcError(Exception):
@@ -273,8 +316,6 @@ def compile_ptx(source: str, architecture: str, flags: Sequence[str]) -> str:
 
 _HOST_COMPILER = ("-Xcompiler", "--compiler-options", "-ccbin", "--compiler-bindir")
 """nvcc's flags for a host compiler, each with its value; nothing is compiled for a host here."""
-_OPTIMIZATION = ("-O0", "-O1", "-O2", "-O3")
-"""nvcc's levels for host code; device code is always optimized."""
 
 
 def kernel_flags(kernel: Kernel) -> tuple[str, ...]:

@@ -18,9 +18,9 @@ from tileyard.base.errors import DamagedError
 from tileyard.base.model import Record
 from tileyard.ir.nodes import Const, Expr
 from tileyard.targets.cuda.architectures import Architecture, find_occupancy
-from tileyard.targets.cuda.records import KernelLaunch, LaunchRecord
+from tileyard.targets.cuda.launching import KernelLaunch, LaunchRecord
 from tileyard.targets.cuda.sass import count_instructions
-from tileyard.targets.reported import Resources
+from tileyard.targets.own_sources import Resources
 
 # ---- cubins ---------------------------------------------------------------------------------------
 

@@ -9,10 +9,18 @@ of a cubin, whose readers contain positions in them. The banks of parameters (0)
 each function's.
 """
 
+import contextlib
+import os
 import struct
+import subprocess
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from tileyard.targets.reported import PADDING
+from tileyard.base.errors import DamagedError, ToolMissingError
+from tileyard.targets.cpu.toolchain import find_program
+from tileyard.targets.cuda.packages import CUDA_PACKAGE, package_folder
+from tileyard.targets.own_sources import PADDING
 
 KINDS: dict[str, dict[int, str]] = {
     "tensor": {
@@ -96,9 +104,12 @@ Tensor memory, which partly replaces shared memory, counts as shared memory (``L
 exchange data between the lanes of a warp, ``constant`` are reads of constant memory, and
 ``padding`` fills a function up to its alignment.
 """
-
 _ADDS = 0x35
 """This number is an integer addition on 12.0 and later, and an addition of halves before."""
+_SHARED_BANKS = frozenset({3, 4})
+_TITLE = "//-----"
+_ENTRY = "STO_CUDA_ENTRY"
+LIMIT_S = 120.0
 
 
 def count_instructions(code: bytes, major: int) -> dict[str, int]:
@@ -117,7 +128,6 @@ def count_instructions(code: bytes, major: int) -> dict[str, int]:
 
 _CONSTANT_OPERAND = frozenset({3, 5})
 """Forms of an instruction, bits 9 to 11, that have an operand in a constant bank."""
-_SHARED_BANKS = frozenset({3, 4})
 
 
 def reads_tables(code: bytes) -> bool:
@@ -126,3 +136,40 @@ def reads_tables(code: bytes) -> bool:
         (word >> 9) & 7 in _CONSTANT_OPERAND and (word >> 54) & 31 in _SHARED_BANKS
         for (word,) in struct.iter_unpack("<Q8x", code[: len(code) // 16 * 16])
     )
+
+
+def find_nvdisasm() -> Path:
+    """The path of nvdisasm: in its wheel, otherwise on PATH. Raises ToolMissingError."""
+    with contextlib.suppress(ToolMissingError):
+        program = package_folder(CUDA_PACKAGE) / "bin" / "nvdisasm"
+        if os.access(program, os.X_OK):
+            return program
+    found = find_program("nvdisasm")
+    if found is None:
+        raise ToolMissingError(
+            "nvdisasm is not on this machine", "pip install nvidia-cuda-nvdisasm"
+        )
+    return Path(found)
+
+
+def disassemble(cubin: Path, symbols: Sequence[str]) -> str:
+    """The code of these device functions and their callees, without a cubin's other kernels. Raises
+    ToolMissingError, or DamagedError if nvdisasm cannot read it.
+    """
+    argv = [str(find_nvdisasm()), "--print-code", str(cubin)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise DamagedError(f"nvdisasm: {lines[0] if lines else f'status {done.returncode}'}")
+    return "".join(keep_functions(done.stdout, symbols))
+
+
+def keep_functions(text: str, symbols: Sequence[str]) -> Iterator[str]:
+    """The output of nvdisasm without kernels other than these."""
+    head, *sections = text.split(_TITLE)
+    yield head
+    wanted = {f".text.{symbol}" for symbol in symbols}
+    for section in sections:
+        title = section.strip("-").split(maxsplit=1)[0]
+        if title in wanted or _ENTRY not in section:
+            yield _TITLE + section

@@ -31,7 +31,7 @@ from typing import Any
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import ToolMissingError
 from tileyard.targets.cpu.toolchain import RUNTIME_FLAGS, find_compiler
 from tileyard.targets.cuda.nvrtc import making

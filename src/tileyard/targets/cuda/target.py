@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json, digest_bytes, digest_parts
 from tileyard.artifacts.manifest import Artifact, Build
+from tileyard.artifacts.objects import canonical_json, digest_bytes, digest_parts
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.base.model import Device, Diagnostic, Outcome, Record
@@ -25,6 +25,15 @@ from tileyard.targets.cuda.architectures import (
 )
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups
+from tileyard.targets.cuda.launching import (
+    CUBIN_FILE,
+    DETAILS_VERSION,
+    HOST_FILE,
+    SOURCE_FILE,
+    TILELANG_FILE,
+    Details,
+    LaunchRecord,
+)
 from tileyard.targets.cuda.loaded import CudaLoaded
 from tileyard.targets.cuda.nvrtc import (
     Compiled,
@@ -35,18 +44,8 @@ from tileyard.targets.cuda.nvrtc import (
     supported_architectures,
 )
 from tileyard.targets.cuda.packages import INSTALL, cuda_include, find_tilelang, headers_version
-from tileyard.targets.cuda.records import (
-    CUBIN_FILE,
-    DETAILS_VERSION,
-    HOST_FILE,
-    SOURCE_FILE,
-    TILELANG_FILE,
-    Details,
-    LaunchRecord,
-)
 from tileyard.targets.cuda.resources import read_resources
-from tileyard.targets.own_sources import digest_own_sources
-from tileyard.targets.reported import LOG_FILE, first_error
+from tileyard.targets.own_sources import LOG_FILE, digest_own_sources, first_error
 
 TF32 = {"float32": "tfloat32"}
 """The precision of outputs if tensor cores multiply float32: operands keep 10 bits of their mantissa."""

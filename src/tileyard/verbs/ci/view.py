@@ -8,8 +8,8 @@ from rich.text import Text
 from tileyard.base.wording import count_of, shorten_path
 from tileyard.show.console import new_table, print_table, say
 from tileyard.show.words import clean_line, format_seconds
+from tileyard.verbs.ci.plan.jobs import Matrix
 from tileyard.verbs.ci.plan.jobs_duplicates import Duplicate, Duplicates, Finding, JobShare
-from tileyard.verbs.ci.plan.jobs_matrix import Matrix
 
 SHORTER = 80
 """Maximum characters of a line about a command that is only listed."""

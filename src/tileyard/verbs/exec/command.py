@@ -13,8 +13,7 @@ from tileyard.base.errors import TileyardError, ToolMissingError, UsageError
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import install_extra
 from tileyard.show.defaults import Setting, read_defaults
-from tileyard.show.ending import INTERRUPTED, explain, say
-from tileyard.show.guarding import escape
+from tileyard.show.guarding import INTERRUPTED, escape, explain, say
 from tileyard.verbs.exec.help import FORMS, OPTIONS, describe
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
     from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder
     from tileyard.verbs.exec.plan.tally import Summary
-    from tileyard.workers.program_replies import SyncChecked
-    from tileyard.workers.protocol import AuthorReply, AuthorRequest
+    from tileyard.workers.protocol import AuthorReply, AuthorRequest, SyncChecked
 
 
 class Wanted:
@@ -131,7 +129,7 @@ def find_defaults() -> "Mapping[str, Setting]":
 def tell_checked(checked: "SyncChecked | str") -> None:
     """Print the findings of a kernel's check on stderr, or why there was no check."""
     from tileyard.show.words import make_visible
-    from tileyard.verbs.check.view.sync import SyncReport, describe_check
+    from tileyard.verbs.check.view import SyncReport, describe_check
 
     lines = (
         [checked]
@@ -145,7 +143,7 @@ def tell_checked(checked: "SyncChecked | str") -> None:
 def tell_noted(checked: "SyncChecked | str") -> None:
     """Print the findings of a check that nobody asked for on stderr, as notes, and what was not checked."""
     from tileyard.show.words import make_visible
-    from tileyard.verbs.check.view.sync import describe_finding
+    from tileyard.verbs.check.view import describe_finding
 
     lines = (
         [checked]

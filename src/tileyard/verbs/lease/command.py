@@ -9,22 +9,22 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.base.drafts import draft_of
+from tileyard.base.decoding import draft_of
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import find_similar
+from tileyard.devices.base import class_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import read_devices
 from tileyard.devices.locks import prepare_directory
-from tileyard.devices.names import class_of
 from tileyard.devices.registry import resolve_devices
 from tileyard.devices.reprobing import Reprobing
 from tileyard.devices.wrapping import WrappedCommand
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.show.defaults import Setting, read_defaults
-from tileyard.show.durations import parse_duration_s
-from tileyard.show.ending import explain, say
+from tileyard.show.guarding import explain, say
+from tileyard.show.words import parse_duration_s
 from tileyard.verbs.lease.help import OPTIONS, describe
 
 NO_DEVICE, QUEUE_TIMEOUT, MAX_TIME, CANNOT_RUN = 69, 75, 124, 127

@@ -22,7 +22,7 @@ def passes(kernel: KernelName, *, json: AsJson = False, **options: Unpack[Passes
     no Program.
     """
     from tileyard.verbs.passes.view import Wanted, open_pipeline, show_passes
-    from tileyard.verbs.tune.options.tune import make_request
+    from tileyard.verbs.tune.options import make_request
 
     file, name = parse_kernel(kernel)
     values = read_options(PassesOptions, complete(PassesOptions, options))

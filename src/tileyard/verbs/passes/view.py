@@ -10,16 +10,14 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record, Side
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import WorkerAuthor
-from tileyard.passes.pipeline import PIPELINES, TILELANG, WRITTEN
-from tileyard.passes.pipeline_files import read_pipeline
+from tileyard.passes.pipeline import PIPELINES, TILELANG, WRITTEN, read_pipeline
 from tileyard.show.console import outliving_readers
 from tileyard.show.opening import load_settings, print_json
 from tileyard.show.words import format_config, make_visible
-from tileyard.verbs.check.view.sync import name_place
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.check.view import name_place
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import open_space
-from tileyard.workers.program_replies import PassesShown, PassStep
-from tileyard.workers.protocol import Failed, ShowPasses
+from tileyard.workers.protocol import Failed, PassesShown, PassStep, ShowPasses
 
 DEFAULT_ARCHITECTURE = "sm_80"
 

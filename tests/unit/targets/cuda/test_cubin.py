@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tileyard.base.errors import DamagedError
 from tileyard.targets.cuda.resources import Parameter, read_cubin
 from tileyard.targets.cuda.sass import KINDS, count_instructions
-from tileyard.targets.reported import PADDING
+from tileyard.targets.own_sources import PADDING
 
 SOURCE = b"""
 struct Wide { char bytes[128]; };

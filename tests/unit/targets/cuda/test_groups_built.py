@@ -8,8 +8,8 @@ import pytest
 
 from tileyard.base.model import Elaborated, Outcome
 from tileyard.targets.base import Source
+from tileyard.targets.cuda.launching import CUBIN_FILE, Details
 from tileyard.targets.cuda.nvrtc import Compiled, Nvrtc
-from tileyard.targets.cuda.records import CUBIN_FILE, Details
 from tileyard.targets.cuda.resources import read_cubin
 from tileyard.targets.cuda.target import CudaTarget
 

@@ -6,9 +6,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from tileyard.base.model import Digest
-from tileyard.verbs.ci.plan.jobs import Check, CiJob
+from tileyard.verbs.ci.plan.jobs import Check, CiJob, CommandJob, Matrix, MatrixJob
 from tileyard.verbs.ci.plan.jobs_duplicates import Finding, Spot, find_duplicates
-from tileyard.verbs.ci.plan.jobs_matrix import CommandJob, Matrix, MatrixJob
 from tileyard.verbs.ci.view import print_duplicates, print_matrix
 from tileyard.verbs.test.plan.content import Touched
 

@@ -10,11 +10,10 @@ from tileyard.ir.ranges import Interval, Ranges
 from tileyard.ir.specs import tensors
 from tileyard.ir.text import print_expr
 from tileyard.ir.walk import walk
-from tileyard.targets.cpu.abi import Fault
 from tileyard.targets.cpu.emit.plan import Plan
 from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar
 from tileyard.targets.cpu.emit.tiles import Rows, Tile
-from tileyard.targets.cpu.machine import Machine
+from tileyard.targets.cpu.machine import Fault, Machine
 
 # ---- text and names -------------------------------------------------------------------------------
 

@@ -36,23 +36,7 @@ from tileyard.targets.cpu.emit.exprs import (
     to_memory,
     value,
 )
-from tileyard.targets.cpu.emit.parts import (
-    ZERO,
-    add,
-    constant,
-    ends,
-    find_bodies,
-    is_parallel,
-    is_whole,
-    moved,
-    pair_dimensions,
-    times,
-    touched,
-)
-from tileyard.targets.cpu.emit.plain_statements import failure
-from tileyard.targets.cpu.emit.plan import Plan
-from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
-from tileyard.targets.cpu.emit.segments import (
+from tileyard.targets.cpu.emit.loops import (
     Segment,
     counter,
     element_indices,
@@ -61,7 +45,27 @@ from tileyard.targets.cpu.emit.segments import (
     pieces,
     segments,
 )
-from tileyard.targets.cpu.emit.tiles import LINE, ColumnPanels, RowPanels, Tile, panel_elements
+from tileyard.targets.cpu.emit.plain_statements import failure
+from tileyard.targets.cpu.emit.plan import Plan
+from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
+from tileyard.targets.cpu.emit.tiles import (
+    LINE,
+    ZERO,
+    ColumnPanels,
+    RowPanels,
+    Tile,
+    add,
+    constant,
+    ends,
+    find_bodies,
+    is_parallel,
+    is_whole,
+    moved,
+    pair_dimensions,
+    panel_elements,
+    times,
+    touched,
+)
 
 # ---- copies ---------------------------------------------------------------------------------------
 

@@ -30,7 +30,8 @@ from tileyard.targets.cpu.emit.copies import Boxes, match_boxes
 from tileyard.targets.cpu.emit.exprs import place
 from tileyard.targets.cpu.emit.loops import is_along
 from tileyard.targets.cpu.emit.nests import Nest, Pass, as_nest, find_pass, loads
-from tileyard.targets.cpu.emit.parts import (
+from tileyard.targets.cpu.emit.tiles import (
+    LINE,
     ZERO,
     add,
     covers,
@@ -40,7 +41,6 @@ from tileyard.targets.cpu.emit.parts import (
     reads,
     touched,
 )
-from tileyard.targets.cpu.emit.tiles import LINE
 from tileyard.targets.cpu.emit.vectors import AT_ONCE
 
 # ---- tiles that nothing reads ---------------------------------------------------------------------

@@ -19,17 +19,19 @@ from tileyard.targets.cpu.emit.exprs import (
     place,
     to_memory,
 )
-from tileyard.targets.cpu.emit.parts import ZERO, add, constant
+from tileyard.targets.cpu.emit.loops import loop, matrix_start
 from tileyard.targets.cpu.emit.plan import GemmPlan
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
-from tileyard.targets.cpu.emit.segments import loop, matrix_start
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
+    ZERO,
     RowPanels,
     Rows,
     Shape,
     Split,
     Tile,
+    add,
+    constant,
     panel_elements,
     split_rows,
 )

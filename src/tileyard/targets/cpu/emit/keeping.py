@@ -39,8 +39,7 @@ from tileyard.ir.walk import (
     walk_expr,
     written_region,
 )
-from tileyard.targets.cpu.emit.parts import covers, find_bodies, find_number, reads
-from tileyard.targets.cpu.emit.tiles import Rows, Tile
+from tileyard.targets.cpu.emit.tiles import Rows, Tile, covers, find_bodies, find_number, reads
 
 # ---- copies that are left out ---------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from tileyard.targets.cpu.emit.loops import (
     plain_stores,
     replace_in,
 )
-from tileyard.targets.cpu.emit.parts import (
+from tileyard.targets.cpu.emit.tiles import (
     ZERO,
     add,
     constant,

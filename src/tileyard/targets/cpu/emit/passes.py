@@ -9,11 +9,10 @@ from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import load, place, store, to_memory, value
 from tileyard.targets.cpu.emit.following import Row, declare_ahead
-from tileyard.targets.cpu.emit.loops import Fold
+from tileyard.targets.cpu.emit.loops import Fold, loop
 from tileyard.targets.cpu.emit.nests import Nest, Pass
-from tileyard.targets.cpu.emit.parts import numbered
 from tileyard.targets.cpu.emit.scalars import SCALARS, identity_literal
-from tileyard.targets.cpu.emit.segments import loop
+from tileyard.targets.cpu.emit.tiles import numbered
 from tileyard.targets.cpu.emit.vectors import (
     LENGTHS,
     ONE,

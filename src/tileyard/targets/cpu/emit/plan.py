@@ -22,14 +22,6 @@ from tileyard.ir.nodes import (
 from tileyard.ir.specs import tensors
 from tileyard.ir.walk import expressions, walk
 from tileyard.targets.cpu.emit.keeping import Forwarding, Keeping, find_forwarded, find_kept
-from tileyard.targets.cpu.emit.parts import (
-    extent_of,
-    find_number,
-    is_same,
-    is_whole,
-    reads,
-    tiles_of,
-)
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
@@ -40,9 +32,15 @@ from tileyard.targets.cpu.emit.tiles import (
     Shape,
     Tile,
     constant_shape,
+    extent_of,
+    find_number,
+    is_same,
+    is_whole,
+    reads,
     register_shape,
     row_stride,
     split_rows,
+    tiles_of,
 )
 from tileyard.targets.cpu.machine import Machine
 

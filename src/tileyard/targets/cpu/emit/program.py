@@ -9,18 +9,16 @@ from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, buffer_effects, number_statements
-from tileyard.targets.cpu.abi import Details, Fault
 from tileyard.targets.cpu.emit.context import Context, Names, Writer
 from tileyard.targets.cpu.emit.copies import lazy_tiles
 from tileyard.targets.cpu.emit.exprs import index, index_term
-from tileyard.targets.cpu.emit.parts import touched
 from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, TAG_BYTES, Plan, make_plan
 from tileyard.targets.cpu.emit.sanitizing import begin_block
 from tileyard.targets.cpu.emit.scalars import SCALARS
 from tileyard.targets.cpu.emit.separate import Grid, separate_views, split_grids
 from tileyard.targets.cpu.emit.statements import Statements
-from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile
-from tileyard.targets.cpu.machine import Machine
+from tileyard.targets.cpu.emit.tiles import ColumnPanels, RowPanels, Rows, Tile, touched
+from tileyard.targets.cpu.machine import Details, Fault, Machine
 
 KERNEL = """int32_t {name}(void *const *buffers, const int64_t *scalars, int32_t grid, int32_t threads,
     int64_t first, int64_t last, char *scratch, char *shared)"""

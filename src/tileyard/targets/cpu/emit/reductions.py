@@ -15,10 +15,10 @@ from tileyard.targets.cpu.emit.exprs import (
     place,
     store,
 )
+from tileyard.targets.cpu.emit.loops import counter, loop
 from tileyard.targets.cpu.emit.nests import FOLDS
-from tileyard.targets.cpu.emit.parts import moved, pair_dimensions
 from tileyard.targets.cpu.emit.scalars import BINARY, SCALARS, identity_literal
-from tileyard.targets.cpu.emit.segments import counter, loop
+from tileyard.targets.cpu.emit.tiles import moved, pair_dimensions
 
 
 def emit_reduce(ctx: Context, stmt: Reduce) -> None:

@@ -11,7 +11,7 @@ from tileyard.ir.walk import read_regions, written_region
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import inside_tests
 from tileyard.targets.cpu.emit.exprs import index_term, note_written, require_written
-from tileyard.targets.cpu.emit.segments import segments
+from tileyard.targets.cpu.emit.loops import segments
 
 NAN, ODD, TRUE = "0xff", "0xa5", "0x01"
 """The bytes of poison in floats, in integers (in 32 bits: -1515870811), and in bool."""

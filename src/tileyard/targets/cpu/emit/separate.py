@@ -33,8 +33,8 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.specs import scalar_params
 from tileyard.ir.walk import bodies, buffer_effects, own_effects, walk_expr
-from tileyard.targets.cpu.emit.parts import covers, is_zero, numbered, reads, touched
 from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.tiles import covers, is_zero, numbered, reads, touched
 
 # ---- grids ----------------------------------------------------------------------------------------
 

@@ -51,7 +51,6 @@ from tileyard.targets.cpu.emit.following import (
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.loops import interior_tests, is_independent
 from tileyard.targets.cpu.emit.nests import find_pass
-from tileyard.targets.cpu.emit.parts import add, count_statements, numbered
 from tileyard.targets.cpu.emit.passes import emit_pass
 from tileyard.targets.cpu.emit.plain_statements import (
     Role,
@@ -63,9 +62,10 @@ from tileyard.targets.cpu.emit.plain_statements import (
     refuse,
 )
 from tileyard.targets.cpu.emit.reductions import emit_reduce
-from tileyard.targets.cpu.emit.rows import emit_rows
 from tileyard.targets.cpu.emit.sanitizing import noting
 from tileyard.targets.cpu.emit.scalars import SCALARS
+from tileyard.targets.cpu.emit.tiles import add, count_statements, numbered
+from tileyard.targets.cpu.emit.vectors import emit_rows
 
 
 class Statements:

@@ -50,8 +50,7 @@ def check(
     from tileyard.show.opening import load_settings, print_json
     from tileyard.show.words import make_visible
     from tileyard.verbs.check.command import checking
-    from tileyard.verbs.check.view.sarif import describe_sarif
-    from tileyard.verbs.check.view.sync import describe_check
+    from tileyard.verbs.check.view import describe_check, describe_sarif
 
     shows_first = not (json or sarif) and sys.stdout.isatty()
     timelines = sys.maxsize if options.get("timeline") else int(shows_first)

@@ -11,11 +11,10 @@ from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.frontend.declare import KernelInfo
 from tileyard.show.options import complete, read_options
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view.sync import NotChecked, SyncReport
-from tileyard.verbs.tune.options.tune import MOST_TRIALS, TuneRequest, make_request
+from tileyard.verbs.check.view import NotChecked, SyncReport
+from tileyard.verbs.tune.options import MOST_TRIALS, TuneRequest, make_request
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, OpenSpace, open_space
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed
+from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed, SyncChecked
 
 FIRST_GUESS = 64
 """Value of arguments that have none, before the check looks for a suitable one."""

@@ -128,7 +128,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
 
     Exit status: 0, also where no case is touched; 2 for bad usage and where no case is selected.
     """
-    from tileyard.show.durations import parse_duration_s
+    from tileyard.show.words import parse_duration_s
     from tileyard.verbs.ci.command.session import cut
     from tileyard.verbs.test.options.suites import Wish
 

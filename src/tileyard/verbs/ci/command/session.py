@@ -20,32 +20,36 @@ from tileyard.verbs.ci.plan.jobs import (
     Check,
     CiJob,
     DraftJob,
+    Matrix,
+    MatrixRequest,
     Wanted,
     add_selections,
+    decide_commands,
     list_checks,
+    make_matrix,
     read_jobs,
 )
 from tileyard.verbs.ci.plan.jobs_duplicates import Duplicates, Spot, find_duplicates
-from tileyard.verbs.ci.plan.jobs_matrix import Matrix, MatrixRequest, decide_commands, make_matrix
 from tileyard.verbs.ci.plan.workflow_duplicates import (
+    find_in_workflows,
     identify_label,
     list_unseen,
     make_jobs,
     name_keepers,
+    read_step_times,
 )
-from tileyard.verbs.ci.plan.workflow_reading import find_in_workflows, read_step_times
 from tileyard.verbs.ci.plan.workflow_work import GUESSES_S
 from tileyard.verbs.ci.view import print_duplicates, print_matrix
 from tileyard.verbs.test.command.listing import read_whole
 from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.plan.budget import Bounds, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.content import Change, Contents, find_root, parse_changed
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times
-from tileyard.verbs.test.plan.memory import read_memory
-from tileyard.verbs.test.plan.outlook import Bounds, expect_all, look_ahead, target_of
+from tileyard.verbs.test.plan.lanes import read_memory
 from tileyard.verbs.test.plan.reading import NOTHING
-from tileyard.verbs.test.result.records import Expected, Suite
-from tileyard.verbs.test.view.files import write_atomically
+from tileyard.verbs.test.result.result import Expected, Suite
+from tileyard.verbs.test.view.words import write_atomically
 
 
 class _Yard:

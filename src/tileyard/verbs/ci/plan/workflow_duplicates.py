@@ -5,28 +5,32 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import combinations
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
-from tileyard.artifacts.keys import digest_parts
-from tileyard.base.model import Digest
+from tileyard.artifacts.objects import digest_parts
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Digest, Record
 from tileyard.verbs.ci.plan.jobs import Check, CiJob
 from tileyard.verbs.ci.plan.jobs_duplicates import Duplicate, Finding, Spot
-from tileyard.verbs.ci.plan.workflow_coverage import (
-    MANUAL,
-    Jobs,
-    find_together,
-    name_other_builds,
-    say_why,
-    serves,
-)
+from tileyard.verbs.ci.plan.workflow_expressions import can_both_hold, holds, is_implied
 from tileyard.verbs.ci.plan.workflow_tests import Tests, list_covered, walk
-from tileyard.verbs.ci.plan.workflow_work import Work, is_place, matters
-from tileyard.verbs.ci.plan.workflows import WorkflowJob
+from tileyard.verbs.ci.plan.workflow_work import StepTimes, Work, find_work, is_place, matters
+from tileyard.verbs.ci.plan.workflows import WorkflowJob, read_workflow
+from tileyard.verbs.test.plan.content import find_root
+from tileyard.verbs.test.plan.imports import ImportedTime
 
+MANUAL = frozenset({"workflow_dispatch", "repository_dispatch", "workflow_call", "workflow_run"})
+"""Events that start a single workflow."""
+_NO_OPTIONS = frozenset({"into", "targets", "selected by"})
+"""Differences between builds that do not make one unfit for the user of the other."""
+Jobs = Mapping[str, WorkflowJob]
 MOST_APART = 20
 """Maximum number of named jobs that never run together."""
 FEWEST_NAMESAKES = 3
@@ -34,6 +38,81 @@ FEWEST_FILES = 8
 """Number of equal files, tests or folders of tests that make a tree the copy of another one."""
 MOST_BEARERS = 20
 """A name that more folders contain does not identify copies."""
+
+
+def find_together(one: Work, other: Work, jobs: Jobs) -> frozenset[str]:
+    """The events at which both may run."""
+    first, second = jobs[one.job], jobs[other.job]
+    is_same_run = first.workflow == second.workflow
+    events = [
+        event
+        for event in first.events
+        if event in second.events and (is_same_run or event not in MANUAL)
+    ]
+    mine = (*first.conditions, *one.conditions)
+    yours = (*second.conditions, *other.conditions)
+    return can_both_hold(mine, yours, events, is_same_run=is_same_run)
+
+
+def serves(one: Work, other: Work, jobs: Jobs) -> bool:
+    """Whether the other can be left out: this one runs at all its events, and is of use to its users."""
+    if one.kind == "build" and _name_options(one.details, other.details):
+        return False
+    if _checks_build(one) and name_other_builds(one, other):
+        return False
+    if one.tests.select and one.tests.select != other.tests.select:
+        return False
+    first, second = jobs[one.job], jobs[other.job]
+    is_same_run = first.workflow == second.workflow
+    given = (*second.conditions, *other.conditions)
+    own = (*first.conditions, *one.conditions)
+    events = [event for event in second.events if event in first.events]
+    events = [event for event in events if is_same_run or event not in MANUAL]
+    return bool(events) and all(
+        any(holds(condition, {"github.event_name": event}) is False for condition in given)
+        or (
+            {*first.filters.get(event, ())} <= {*second.filters.get(event, ())}
+            and all(is_implied(one, given, event, is_same_run=is_same_run) for one in own)
+        )
+        for event in events
+    )
+
+
+def _checks_build(work: Work) -> bool:
+    """Whether work may be a check of what was built: programs that ctest runs, and what cannot be seen."""
+    is_known = work.is_seen and not any(one.startswith("ctest ") for one in work.tests.ids)
+    return work.kind in ("command", "tests") and not is_known
+
+
+def _name_options(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """What makes a build, by its details, unfit for the users of the other."""
+    names = {*one, *other} - _NO_OPTIONS
+    differing = [name for name in names if one.get(name) != other.get(name)]
+    is_part = one.get("targets") and one["targets"] != other.get("targets")
+    return sorted([*differing, "targets"] if is_part else differing)
+
+
+def name_other_builds(one: Work, other: Work) -> list[str]:
+    """The options in which two jobs differ that build the same trees before they do the same."""
+    common = one.built.keys() & other.built.keys()
+    found = (_name_options(one.built[tree], other.built[tree]) for tree in common)
+    return sorted({name for names in found for name in names if one.kind != "build"})
+
+
+def say_why(works: Sequence[Work]) -> str:
+    """Why none of these can be done for the others."""
+    pairs = list(combinations(works, 2))
+    names = {
+        name
+        for a, b in pairs
+        if a.kind == "build"
+        for name in (*_name_options(a.details, b.details), *_name_options(b.details, a.details))
+    }
+    if names:
+        return f"none serves the others: {', '.join(sorted(names))} differ"
+    if any(_checks_build(a) and name_other_builds(a, b) for a, b in pairs):
+        return "each checks a build of its own"
+    return "none runs whenever the others do"
 
 
 def find_repeated(jobs: Sequence[WorkflowJob], work: Sequence[Work]) -> list[Finding]:
@@ -279,3 +358,125 @@ def find_copies(root: Path) -> list[Finding]:
 def _read_all(path: Path) -> dict[str, bytes]:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return {str(one.relative_to(path)): one.read_bytes() for one in files if one.is_file()}
+
+
+class InWorkflows(Record):
+    """The jobs of workflows, their work, the repeated work, and trees of tests that are ``copies``."""
+
+    jobs: tuple[WorkflowJob, ...]
+    work: tuple[Work, ...]
+    findings: tuple[Finding, ...]
+    copies: tuple[Finding, ...]
+
+
+class _Step(Record):
+    name: str
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+class _Job(Record):
+    name: str
+    workflow_name: str
+    steps: tuple[_Step, ...] = ()
+
+
+class _Page(Record):
+    jobs: tuple[_Job, ...]
+
+
+def find_in_workflows(
+    paths: Sequence[Path], steps: StepTimes, imported: Sequence[ImportedTime]
+) -> InWorkflows:
+    """Read the workflows of these files and folders, each once. Raises UsageError."""
+    files = {file.resolve(): file for path in paths for file in list_workflows(path)}
+    tops = {file: _find_top(given.parent.resolve()) for file, given in files.items()}
+    names = _name_workflows(files)
+    read = [
+        (job, top)
+        for file, top in tops.items()
+        for job in read_workflow(files[file], top, names[file])
+    ]
+    work = [one for job, top in read for one in find_work(job, top, steps)]
+    work = _settle_times(work, imported)
+    jobs = tuple(job for job, _ in read)
+    return InWorkflows(
+        jobs=jobs,
+        work=tuple(work),
+        findings=tuple(find_repeated(jobs, work)),
+        copies=tuple(one for top in dict.fromkeys(tops.values()) for one in find_copies(top)),
+    )
+
+
+def list_workflows(path: Path) -> list[Path]:
+    """The workflows of a folder, or a file itself. Raises UsageError if there is none."""
+    if not path.is_dir():
+        return [path]
+    inner = path / ".github" / "workflows"
+    path = inner if inner.is_dir() else path
+    files = sorted(one for one in path.iterdir() if one.suffix in (".yml", ".yaml"))
+    if not files:
+        raise UsageError(f"{path}: holds no workflow *.yml")
+    return files
+
+
+def read_step_times(path: Path) -> StepTimes | None:
+    """Seconds of each step, as ``gh api .../actions/runs/ID/jobs`` prints them; None for other files."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None  # the next reader reports it
+    if not text.startswith(("{", "[")) or '"jobs"' not in text:
+        return None
+    try:
+        pages = decode_json(text if text.startswith("[") else f"[{text}]", tuple[_Page, ...])
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not a list of jobs as GitHub gives it: {error}") from error
+    rows = ((job, step) for page in pages for job in page.jobs for step in job.steps)
+    return {
+        (job.workflow_name, job.name, step.name): max(
+            0.0, (step.completed_at - step.started_at).total_seconds()
+        )
+        for job, step in rows
+        if step.started_at and step.completed_at
+    }
+
+
+def _name_workflows(files: Collection[Path]) -> dict[Path, str]:
+    """A name for each file: its stem, or its path below the common folder if several have the same stem."""
+    stems = Counter(file.stem for file in files)
+    shared = [file for file in files if stems[file.stem] > 1]
+    top = os.path.commonpath([file.parent for file in shared]) if shared else ""
+    paths = {file: file.relative_to(top).as_posix() for file in shared}
+    short = {file: path.replace(".github/workflows/", "") for file, path in paths.items()}
+    names = short if len({*short.values()}) == len(short) else paths
+    return {file: names.get(file, file.stem) for file in files}
+
+
+def _find_top(folder: Path) -> Path:
+    places = (one.parent for one in (folder, *folder.parents) if one.name == ".github")
+    return next(places, None) or find_root([folder])
+
+
+def _settle_times(work: Sequence[Work], imported: Sequence[ImportedTime]) -> list[Work]:
+    """The work with times for guesses: those of cases, as from JUnit files, or the mean of equal work."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for one in work:
+        if not one.is_guess:
+            known.setdefault((one.kind, one.subject), []).append(one.seconds)
+    settled = []
+    for one in work:
+        files = {
+            test.partition("::")[0].removesuffix(".py").replace("/", ".") for test in one.tests.ids
+        }
+        total_s = sum(
+            case.seconds
+            for case in imported
+            if any(f"{case.testcase}.".startswith(f"{file}.") for file in files)
+        )
+        means = known.get((one.kind, one.subject), [one.seconds])
+        if one.is_guess:
+            seconds = total_s or sum(means) / len(means)
+            one = replace(one, seconds=seconds, is_guess=not total_s)  # noqa: PLW2901 - the same, settled
+        settled.append(one)
+    return settled

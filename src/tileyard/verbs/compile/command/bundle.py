@@ -10,10 +10,10 @@ from tileyard.base.errors import UsageError
 from tileyard.show.options import complete, list_given, read_options
 from tileyard.show.typed import AsJson
 from tileyard.show.values import refuse_unused
-from tileyard.verbs.compile.options.bundle import OF_SUITES, OF_TREES, BundleOptions
+from tileyard.verbs.compile.options import OF_SUITES, OF_TREES, BundleOptions
 
 if TYPE_CHECKING:
-    from tileyard.artifacts.bundle_manifest import BundleManifest
+    from tileyard.artifacts.bundle_file import BundleManifest
 
 
 def bundle(
@@ -74,10 +74,10 @@ def _pack_suite(
 
 
 def _pack_tree(tree: Path, written: Path, values: dict[str, Any], *, as_json: bool) -> int:
+    from tileyard.artifacts.compat import Prerequisites
     from tileyard.artifacts.libraries import variable_folders
-    from tileyard.artifacts.prerequisites import Prerequisites
-    from tileyard.artifacts.toolchain_packing import ToolchainSource, pack_toolchain
-    from tileyard.verbs.test.plan.files.requires import read_require_file
+    from tileyard.artifacts.toolchains import ToolchainSource, pack_toolchain
+    from tileyard.verbs.test.plan.files.drafts import read_require_file
 
     require = values["require"]
     source = ToolchainSource(
@@ -113,7 +113,7 @@ def _known_range(driver: str) -> str:
 
 
 def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
-    from tileyard.artifacts.bundle_manifest import Expected
+    from tileyard.artifacts.bundle_file import Expected
     from tileyard.artifacts.bundles import check_bundle, read_manifest
     from tileyard.show.opening import load_settings
     from tileyard.verbs.test.plan.prerequisites import require_prerequisites
@@ -127,6 +127,6 @@ def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
 
 def _print(manifest: "BundleManifest", path: Path, *, as_json: bool) -> None:
     from tileyard.show.opening import present
-    from tileyard.verbs.compile.view.bundles import print_bundle
+    from tileyard.verbs.compile.view import print_bundle
 
     present(manifest, as_json, print_bundle, path.name, path.stat().st_size)

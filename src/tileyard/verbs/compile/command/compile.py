@@ -7,7 +7,7 @@ import typer
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import Emit, parse_kernel
 from tileyard.show.typed import AsJson, KernelName
-from tileyard.verbs.compile.options.compile import CompileOptions, start_compile
+from tileyard.verbs.compile.options import CompileOptions, start_compile
 
 
 def compile_configs(

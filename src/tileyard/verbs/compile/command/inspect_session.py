@@ -18,12 +18,12 @@ from tileyard.base.wording import name_some
 from tileyard.show.console import Console
 from tileyard.show.opening import load_settings, open_store, print_json
 from tileyard.show.words import make_visible
-from tileyard.targets.cuda.disassembly import disassemble
+from tileyard.targets.cuda.launching import CUBIN_FILE, Details
 from tileyard.targets.cuda.nvrtc import compile_ptx
-from tileyard.targets.cuda.records import CUBIN_FILE, Details
+from tileyard.targets.cuda.sass import disassemble
+from tileyard.targets.own_sources import LOG_FILE
 from tileyard.targets.registry import find_needs, list_texts
-from tileyard.targets.reported import LOG_FILE
-from tileyard.verbs.compile.view.launch import describe_launch
+from tileyard.verbs.compile.view import describe_launch
 from tileyard.verbs.test.plan.packed import choose_case, unpack_suite
 from tileyard.verbs.tune.view.compiled import print_artifact, print_artifacts, print_resources
 

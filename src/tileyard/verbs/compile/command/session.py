@@ -8,7 +8,7 @@ from tileyard.show.kernel_options import EmittedText
 from tileyard.show.opening import load_settings, print_json
 from tileyard.show.session import carry_out
 from tileyard.targets.registry import BUILT_IN, make_target
-from tileyard.verbs.compile.options.compile import StartCompile
+from tileyard.verbs.compile.options import StartCompile
 from tileyard.verbs.tune.command.emitting import emit_text
 from tileyard.verbs.tune.view.compiled import print_compiled
 from tileyard.verbs.tune.view.progress import StudyLayout

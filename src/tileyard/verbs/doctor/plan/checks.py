@@ -11,15 +11,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tileyard.artifacts.keys import digest_bytes
+from tileyard.artifacts.objects import digest_bytes
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.modes import mode_in
 from tileyard.base.settings import LOCK_DIR, Settings
 from tileyard.base.wording import count_of, install_extra
+from tileyard.devices.base import name_user
 from tileyard.devices.locks import hint_for, install_command, is_for_all, prepare_directory
-from tileyard.devices.names import name_user
-from tileyard.store.base import TrialQuery
-from tileyard.store.filesystem import NETWORK, find_filesystem, require_local
+from tileyard.store.base import NETWORK, TrialQuery, find_filesystem, require_local
 from tileyard.store.trials import has_store, open_store
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
 from tileyard.verbs.doctor.plan.devices import (

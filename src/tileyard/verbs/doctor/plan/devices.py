@@ -25,7 +25,7 @@ from tileyard.devices.health import (
 from tileyard.devices.occupancy import open_directory, read_requests
 from tileyard.devices.queues import PREFIX, read_queues
 from tileyard.devices.registry import find_devices
-from tileyard.engine.foreign_queue.reach import check_reach
+from tileyard.engine.foreign_queue.slots import check_reach
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory
 from tileyard.processes.keeper.tree import all_pids, read_process
 from tileyard.verbs.doctor.plan.findings import Finding, Level

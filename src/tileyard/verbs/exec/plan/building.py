@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tileyard.artifacts.keys import digest_parts
+from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import InvalidProgramError, UnsupportedError, UserCodeError
 from tileyard.base.model import BuildKey, Digest, Limits, SourceLine
 from tileyard.base.settings import Settings
@@ -20,7 +20,7 @@ from tileyard.frontend.bounds import require_inside
 from tileyard.frontend.tilelang import make_kernel
 from tileyard.frontend.tir_queries import attributes_of
 from tileyard.ir.nodes import Program
-from tileyard.targets.annotated import annotate
+from tileyard.show.words import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.verbs.exec.plan.checking import KeptKernel, KernelChecker

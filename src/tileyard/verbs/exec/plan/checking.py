@@ -14,11 +14,10 @@ from tileyard.base.wording import count_of
 from tileyard.frontend.tilelang import MadeKernel
 from tileyard.ir.text import print_program
 from tileyard.ir.tiles import Array
-from tileyard.sync.deciding import deciding_numbers
-from tileyard.workers.program_replies import SyncChecked
-from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.sync.control import deciding_numbers
+from tileyard.workers.golden import to_numpy
+from tileyard.workers.protocol import CheckSync, Failed, SyncChecked
 from tileyard.workers.sync_check import MOST_ELEMENTS, check_made
-from tileyard.workers.tensors import to_numpy
 
 TellChecked = Callable[[SyncChecked | str], None]
 LIMIT_S = 1.0

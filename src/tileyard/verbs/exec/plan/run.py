@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import importlib.machinery
 import io
+import json
 import os
 import runpy
 import signal
@@ -16,26 +17,85 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import Any
 
 from tileyard.base.settings import Settings
 from tileyard.frontend.blame import explain_error
-from tileyard.frontend.no_device import adjust_tilelang
+from tileyard.frontend.no_device import ASSUMED_TARGET, adjust_tilelang
 from tileyard.verbs.exec.plan.building import Builder
 from tileyard.verbs.exec.plan.checking import KernelChecker
 from tileyard.verbs.exec.plan.grounds import RunStudy
-from tileyard.verbs.exec.plan.script_tuning import ScriptGround
 from tileyard.verbs.exec.plan.tally import Summary, Tally
-from tileyard.verbs.exec.plan.tilelang_device import answer_device
 from tileyard.verbs.exec.plan.tilelang_jit import compile_for_cpu
 from tileyard.verbs.exec.plan.tilelang_timing import time_on_cpu
-from tileyard.verbs.exec.plan.torch_arithmetic import divide_as_gpus_do, promote_half
-from tileyard.verbs.exec.plan.torch_cuda import answer_cuda, profile_host
-from tileyard.verbs.exec.plan.torch_tensors import cast_on_host, keep_tensors_on_host
+from tileyard.verbs.exec.plan.tilelang_tuning import ScriptGround
+from tileyard.verbs.exec.plan.torch_cuda import (
+    CAPABILITY,
+    NAME,
+    Properties,
+    answer_cuda,
+    profile_host,
+)
+from tileyard.verbs.exec.plan.torch_tensors import (
+    cast_on_host,
+    divide_as_gpus_do,
+    keep_tensors_on_host,
+    promote_half,
+)
+
+ATTRIBUTES = {1: 1024, 12: 65536, 81: 233472, 108: 32 << 20}
+"""CUDA's device attributes that TileLang reads, by number: those of the assumed GPU."""
+_FAILED = 1
+
+
+class Device:
+    """TVM's description of a GPU, for TileLang's analyses."""
+
+    exist = True
+    device_name = NAME
+    compute_version = ".".join(map(str, CAPABILITY))
+    warp_size = Properties.warp_size
+    multi_processor_count = Properties.multi_processor_count
+    max_threads_per_block = Properties.max_threads_per_block
+    max_shared_memory_per_block = Properties.shared_memory_per_block
+    total_global_memory = Properties.total_memory
+    l2_cache_size_bytes = Properties.L2_cache_size
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+
+def answer_device(torch: ModuleType) -> None:
+    """Make TileLang see the device of ``torch.cuda``."""
+    for name in ("tilelang.utils.device", "tilelang.profiler.bench"):
+        module = import_module(name)
+        vars(module).update(IS_CUDA=True, Event=torch.cuda.Event)
+    for name in ("tilelang.carver.arch.driver", "tilelang.carver.arch.driver.cuda_driver"):
+        vars(import_module(name)).update(
+            get_device_attribute=find_attribute,
+            get_cuda_device_properties=torch.cuda.get_device_properties,
+        )
+    vars(import_module("tilelang.cuda.target")).update(check_cuda_availability=lambda: True)
+    targets: Any = import_module("tilelang.backend.target")
+    targets.register_target_detector("cuda", lambda: json.loads(ASSUMED_TARGET), override=True)
+    make = import_module("tvm").device
+
+    def find_device(dev: str, index: int = 0) -> object:
+        return Device(index) if str(dev).partition(":")[0] == "cuda" else make(dev, index)
+
+    for name in ("tvm", "tvm.runtime"):
+        vars(import_module(name)).update(cuda=Device, device=find_device)
+
+
+def find_attribute(attr: int, device_id: int = 0) -> int | None:
+    """One attribute of the device; None for one that is never needed."""
+    return ATTRIBUTES.get(attr)
+
 
 _OURS = str(Path(__file__).parents[3]) + os.sep
-_FAILED = 1
 
 
 @dataclass(frozen=True, kw_only=True)

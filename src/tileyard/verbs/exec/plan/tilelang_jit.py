@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tileyard.frontend.chains import describe_params, find_outputs
-from tileyard.frontend.targets import for_target
+from tileyard.frontend.tir_queries import for_target
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.targets.arguments import find_name
@@ -19,7 +19,7 @@ from tileyard.verbs.exec.plan.absent import StandIns
 from tileyard.verbs.exec.plan.building import PRINTING, Builder, BuiltKernel
 from tileyard.verbs.exec.plan.repeating import Repeater
 from tileyard.verbs.exec.plan.tally import Tally
-from tileyard.workers.tensors import to_numpy
+from tileyard.workers.golden import to_numpy
 
 COMPILE = "_compile_and_create_adapter"
 """The method of a JITKernel that compiles if TileLang's own cache has no entry."""

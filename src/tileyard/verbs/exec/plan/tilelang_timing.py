@@ -7,8 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from tileyard.base.model import TimingPolicy
-from tileyard.measure.calls import CalledLaunch
-from tileyard.measure.sampling import BestSoFar, measure
+from tileyard.measure.sampling import BestSoFar, CalledLaunch, measure
 from tileyard.verbs.exec.plan.tally import Tally
 
 _LONGEST_MS = 200.0

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tileyard.base.drafts import draft_of
+from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
 from tileyard.base.wording import install_extra
-from tileyard.show.durations import parse_duration_s
 from tileyard.show.kernel_options import USUAL_MARGIN, AnyTarget, Picture, SmallestChange
 from tileyard.show.typed import AsJson, Rows, TimesFile
 from tileyard.show.values import parse_share
+from tileyard.show.words import parse_duration_s
 from tileyard.verbs.test.options.suites import ONLY_CLASS
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
         return _export(times, target, device_class)
     from tileyard.base.clock import Clock
     from tileyard.show.opening import open_store, present
-    from tileyard.verbs.test.plan.durations import ENDED
-    from tileyard.verbs.test.plan.history import summarize_history
+    from tileyard.verbs.test.plan.durations import ENDED, summarize_history
     from tileyard.verbs.test.view.history import print_history
 
     since_s = _parse_since(since, Clock().wall_s())

@@ -62,8 +62,7 @@ def export(
     """
     from tileyard.base.errors import UsageError
     from tileyard.show.opening import open_store, write_file
-    from tileyard.store.carried import encode_trials
-    from tileyard.store.choices import list_choices
+    from tileyard.store.choices import encode_trials, list_choices
     from tileyard.store.trials import TrialQuery
 
     with open_store() as (store, home):
@@ -88,7 +87,7 @@ def import_(
     """
     from tileyard.base.wording import count_of
     from tileyard.show.opening import load_settings, read_file
-    from tileyard.store.carried import decode_trials, import_trials
+    from tileyard.store.choices import decode_trials, import_trials
     from tileyard.store.trials import open_store
 
     found, choices = decode_trials(read_file(file), file)

@@ -42,7 +42,7 @@ def reduce(
     """
     from tileyard.passes.pipeline import TILELANG
     from tileyard.verbs.reduce.command.session import Wanted, reduce_kernel
-    from tileyard.verbs.tune.options.tune import make_request
+    from tileyard.verbs.tune.options import make_request
 
     file, name = parse_kernel(kernel)
     values = read_options(ReduceOptions, complete(ReduceOptions, options))

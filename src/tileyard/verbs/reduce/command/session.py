@@ -21,17 +21,16 @@ from tileyard.engine.authors import WorkerAuthor
 from tileyard.frontend.found import TILELANGS
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import print_program, read_program
-from tileyard.processes.limits import time_limit
+from tileyard.processes.supervise import time_limit
 from tileyard.reduce.search import count_statements, search
 from tileyard.show.console import outliving_readers
-from tileyard.show.ending import INTERRUPTED
+from tileyard.show.guarding import INTERRUPTED
 from tileyard.show.opening import load_settings
 from tileyard.show.words import make_visible
 from tileyard.verbs.check.command.checking import FIRST_GUESS
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, OpenSpace, open_space
-from tileyard.workers.failure_protocol import FailureFound, FailureWay, FindFailure
-from tileyard.workers.protocol import CheckSync, Failed
+from tileyard.workers.protocol import CheckSync, Failed, FailureFound, FailureWay, FindFailure
 
 CANDIDATE_LIMIT_S = 60.0
 """Seconds for one candidate: one that takes longer does not fail in the same way."""

@@ -20,15 +20,18 @@ from tileyard.show.words import format_seconds
 from tileyard.targets.registry import DEFAULT_TARGET
 from tileyard.verbs.regress.command.comparing import find_suite, read_gate
 from tileyard.verbs.regress.command.comparing import run as compare
-from tileyard.verbs.regress.options.regress import BisectOptions
-from tileyard.verbs.regress.options.scripts import read_measure
+from tileyard.verbs.regress.options.regress import BisectOptions, read_measure
 from tileyard.verbs.regress.options.start import RegressRequest
 from tileyard.verbs.regress.plan.bisection import Answer, Bisection, Commit, Step
 from tileyard.verbs.regress.plan.revisions import SHORT, Project
 from tileyard.verbs.regress.plan.sought import SoughtChange, find_change, judge_commit
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.limits import describe_change, parse_limits
-from tileyard.verbs.regress.result.timed import Regression, format_change
+from tileyard.verbs.regress.result import (
+    Gate,
+    Regression,
+    describe_change,
+    format_change,
+    parse_limits,
+)
 
 
 class Bisected(Record):

@@ -55,7 +55,7 @@ def regress(
     from tileyard.show.console import Console
     from tileyard.show.opening import load_settings, present
     from tileyard.show.session import carry_on
-    from tileyard.verbs.regress.command.regressing import Reports, compare
+    from tileyard.verbs.regress.command.comparing import Reports, compare
     from tileyard.verbs.regress.view.regress import print_regression
 
     if context.info_name == "static":

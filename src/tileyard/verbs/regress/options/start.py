@@ -2,11 +2,9 @@
 
 from typing import Literal
 
-from tileyard.base.measures import Measure
-from tileyard.base.model import Limits, Record, Side
+from tileyard.base.model import Limits, Measure, Record, Side
 from tileyard.service.verbs import Verb
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.result import Gate, Regression
 
 
 class RegressRequest(Record, kw_only=True):

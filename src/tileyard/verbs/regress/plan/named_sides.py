@@ -1,6 +1,10 @@
 """The two sides of a comparison as the command line names them: the environment and the files of kernels."""
 
 import contextlib
+import hashlib
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +12,84 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundles import read_manifest
+from tileyard.artifacts.copying import scratch_folder
 from tileyard.artifacts.pins import hold
-from tileyard.base.errors import UsageError
+from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.model import Side
+from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.frontend.declare import PIPELINE
 from tileyard.show.values import parse_pairs, parse_value
-from tileyard.verbs.regress.plan.environments import PREFIX, find_environment
-from tileyard.verbs.regress.plan.revisions import SHORT, Project
+from tileyard.verbs.regress.plan.revisions import FOLDER, SHORT, Project, is_kept
 from tileyard.verbs.regress.plan.sides import HERE, RUN, find_side
 
+PREFIX = "pip:"
+INSTALL_LIMIT_S = 1800.0
+_NAME = "environment"
 BUNDLE = ".tyb"
 """The ending of a bundle's name as a side."""
+
+
+def find_environment(requirements: Sequence[str], home: Path) -> Path:
+    """The Python of an environment with these requirements; all other packages are those installed here. It
+    stays while the caller pins ``home``. Raises UsageError with pip's message.
+    """
+    wanted = sorted(filter(None, (one.strip() for one in requirements)))
+    if not wanted or any(one.startswith("-") for one in wanted):
+        raise UsageError(
+            f"{PREFIX}{','.join(requirements)} names no requirement", "pip:tilelang==0.1.14"
+        )
+    here = sysconfig.get_path("purelib")
+    digest = hashlib.sha256("\0".join((sys.version, here, *wanted)).encode()).hexdigest()[:20]
+    folder = home / FOLDER / f"pip-{digest}"
+    if not is_kept(folder, home):
+        make_folder(folder.parent)
+        with scratch_folder(folder.parent, "tmp-") as scratch:
+            draft = scratch / _NAME
+            _make(draft, wanted, Path(here))
+            try:
+                draft.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # otherwise another process was faster
+                    raise
+    return folder / "bin" / "python"
+
+
+def _make(folder: Path, requirements: Sequence[str], here: Path) -> None:
+    _run(
+        [sys.executable, "-P", "-m", "venv", "--without-pip", str(folder)],
+        "no environment can be made",
+    )
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    # After its own: other packages are found where they are.
+    (packages / "here.pth").write_text(f"{here}\n")
+    python = str(folder / "bin" / "python")
+    pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
+    options = ["--disable-pip-version-check", "--no-input", "--", *requirements]
+    _run([*pip, *options], f"{PREFIX}{','.join(requirements)} cannot be installed")
+    if (here / "nvidia").is_dir() and not (packages / "nvidia").exists():
+        (packages / "nvidia").symlink_to(
+            here / "nvidia"
+        )  # libraries are looked for beside TileLang
+
+
+def _run(argv: Sequence[str], failing: str) -> None:
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=INSTALL_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolMissingError(f"{failing}: it takes longer than {INSTALL_LIMIT_S:g} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+        why = (lines or done.stderr.splitlines() or ["no word of why"])[-1]
+        raise UsageError(f"{failing}: {why.removeprefix('ERROR: ')}")
 
 
 @dataclass(frozen=True, kw_only=True)

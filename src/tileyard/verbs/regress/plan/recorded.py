@@ -15,15 +15,14 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.measure.looks import MeanInterval, mean_interval
-from tileyard.verbs.regress.plan.verdicts import (
+from tileyard.verbs.regress.plan.pairs import (
     as_ratio,
     find_level,
     find_mean,
     judge_interval,
     sort_rows,
 )
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.timed import Regression, TimedRow, Verdict
+from tileyard.verbs.regress.result import Gate, Regression, TimedRow, Verdict
 
 TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
 """Begins the output of TileLang's benchmarks with TL_PERF_REGRESSION_FORMAT=json; names, ms follow."""

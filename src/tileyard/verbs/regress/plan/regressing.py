@@ -10,11 +10,10 @@ import msgspec
 from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import UsageError
 from tileyard.base.events import Note, PairsCounted, RunStarted
-from tileyard.base.measures import Measure
-from tileyard.base.model import Case, Device, KernelWork, Side
+from tileyard.base.model import Case, Device, KernelWork, Measure, Side
 from tileyard.base.wording import count_of
-from tileyard.engine.anonymous import make_slots
 from tileyard.engine.authors import Authors
+from tileyard.engine.hosting import make_slots
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
@@ -22,7 +21,7 @@ from tileyard.service.choosing import add_joined, choose_calm
 from tileyard.service.runs import Ending, Plan
 from tileyard.show.view import kind_of
 from tileyard.show.words import ask_about_reference
-from tileyard.targets.command.step_site import site_variables
+from tileyard.targets.command.given import site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
 from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan.pairs import (
@@ -31,23 +30,35 @@ from tileyard.verbs.regress.plan.pairs import (
     Pair,
     Pairs,
     as_built,
+    describe_pair,
+    find_controls,
+    fold_pairs,
 )
 from tileyard.verbs.regress.plan.side_kernels import open_sides
-from tileyard.verbs.regress.plan.side_stored import (
+from tileyard.verbs.regress.plan.sides import (
     FindStored,
     StoredSide,
     find_entries,
     find_target,
+    open_kernels,
     open_stored,
 )
-from tileyard.verbs.regress.plan.side_stored_kernels import open_kernels
-from tileyard.verbs.regress.plan.verdicts import describe_pair, find_controls, fold_pairs
-from tileyard.verbs.regress.result.figures import find_changes
-from tileyard.verbs.regress.result.limits import require_figures, require_reported
-from tileyard.verbs.regress.result.timed import Regression, TimedRow, describe_row
-from tileyard.verbs.test.plan.side_suites import find_common, open_scripts, open_suite, read_sides
-from tileyard.verbs.test.plan.source import find_targets
-from tileyard.verbs.test.result.records import count_devices
+from tileyard.verbs.regress.result import (
+    Regression,
+    TimedRow,
+    describe_row,
+    find_changes,
+    require_figures,
+    require_reported,
+)
+from tileyard.verbs.test.plan.side_suites import (
+    find_common,
+    find_targets,
+    open_scripts,
+    open_suite,
+    read_sides,
+)
+from tileyard.verbs.test.result.result import count_devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +79,7 @@ class _Opened:
 async def open_regress(start: StartRegress, bench: Bench) -> Plan[Regression]:
     """Timed pairs, or rounds of builds."""
     if start.request.rounds:
-        from tileyard.verbs.regress.plan.static_building import open_rounds
+        from tileyard.verbs.regress.plan.static import open_rounds
 
         return await open_rounds(start, bench)
     return await open_regression(start, bench)

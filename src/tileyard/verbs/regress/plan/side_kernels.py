@@ -13,9 +13,9 @@ from tileyard.frontend.declare import KernelInfo
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending
 from tileyard.verbs.regress.options.start import StartRegress
-from tileyard.verbs.tune.options.tune import ALL_CONFIGS, TuneRequest
+from tileyard.verbs.tune.options import ALL_CONFIGS, TuneRequest
+from tileyard.verbs.tune.plan.deciding import make_cases
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, open_space
-from tileyard.verbs.tune.plan.sweep import make_cases
 from tileyard.workers.protocol import DescribeKernels, Failed
 
 

@@ -9,9 +9,15 @@ from tileyard.base.errors import UsageError, WorkerLostError
 from tileyard.base.model import Outcome, Record
 from tileyard.verbs.regress.plan.bisection import Answer
 from tileyard.verbs.regress.plan.pairs import CPU_TIME, FALSE_DISCOVERIES, TIME
-from tileyard.verbs.regress.result.figures import Change
-from tileyard.verbs.regress.result.limits import Limit, describe_change, list_breaking
-from tileyard.verbs.regress.result.timed import Regression, TimedRow, describe_row
+from tileyard.verbs.regress.result import (
+    Change,
+    Limit,
+    Regression,
+    TimedRow,
+    describe_change,
+    describe_row,
+    list_breaking,
+)
 
 NORMAL: Final = NormalDist()
 WIDTH: Final = NORMAL.inv_cdf(1 - FALSE_DISCOVERIES / 2)

@@ -1,27 +1,36 @@
-"""Compares two builds of the same kernels by the figures that compilers report. Nothing is run.
-
-Sides are built in turn, and a kernel's build time counts as changed only if all rounds agree.
-"""
+"""Compares two builds of the same kernels by the figures that compilers report: builds them, runs nothing."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from tileyard.artifacts.manifest import Build
-from tileyard.base.model import INFRASTRUCTURE, Outcome
+from tileyard.base.events import RunStarted
+from tileyard.base.model import INFRASTRUCTURE, Case, Outcome
 from tileyard.base.wording import count_of
-from tileyard.targets.reported import read_reported
-from tileyard.verbs.regress.plan.verdicts import sort_rows
-from tileyard.verbs.regress.result.figures import (
+from tileyard.engine.yard import Workplace
+from tileyard.service.bench import Bench
+from tileyard.service.runs import Ending, Plan
+from tileyard.targets.own_sources import read_reported
+from tileyard.verbs.regress.options.start import StartRegress
+from tileyard.verbs.regress.plan.pairs import sort_rows
+from tileyard.verbs.regress.plan.side_kernels import SideKernels, open_sides
+from tileyard.verbs.regress.result import (
     BUILD,
     TELLING_RATIO,
     TELLING_ROUNDS,
     BuildTimes,
     Change,
+    Gate,
+    Regression,
+    TimedRow,
+    Verdict,
+    find_broken_builds,
     find_changes,
+    require_reported,
 )
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.limits import find_broken_builds, require_reported
-from tileyard.verbs.regress.result.timed import Regression, TimedRow, Verdict
+from tileyard.verbs.tune.plan.deciding import Sweep
 
 
 def compare_sides(
@@ -152,3 +161,47 @@ def _find_build_change(base_s: tuple[float, ...], head_s: tuple[float, ...]) -> 
     base, head = statistics.median(base_s), statistics.median(head_s)
     if apart and max(base, head) > TELLING_RATIO * min(base, head):
         yield Change(metric=BUILD, base=base, head=head)
+
+
+async def open_rounds(start: StartRegress, bench: Bench) -> Plan[Regression]:
+    """Plan all rounds. Kernels that cannot even be begun are in the result, too, with the reason."""
+    authors, base, head = await open_sides(start, bench, recall=False)
+    rounds = [_take_turns(base.cases, head.cases, number) for number in range(start.request.rounds)]
+    sweep = Sweep(*rounds)
+
+    def fold(ending: Ending) -> Regression:
+        def describe(kernels: SideKernels) -> tuple[tuple[Build, ...], ...]:
+            return tuple(
+                (*kernels.describe(f"{number}/{kernels.side}/", ending), *kernels.refused)
+                for number in range(start.request.rounds)
+            )
+
+        names = (start.base.name, start.head.name)
+        found = compare_sides(
+            start.target, names, describe(base), describe(head), start.request.gate
+        )
+        return msgspec.structs.replace(found, reason=ending.reason, seconds=ending.seconds)
+
+    return Plan(
+        source=sweep,
+        fold=fold,
+        authors=authors,
+        grounds={start.target: ()},
+        begun=RunStarted(title="static", cases=len(sweep.cases)),
+        workplace=Workplace(
+            reuse=False,
+            rebuild=True,
+            compile_workers=start.request.compile_workers,
+            group_size=1,  # each kernel has a build time of its own
+        ),
+    )
+
+
+def _take_turns(base: Sequence[Case], head: Sequence[Case], number: int) -> list[Case]:
+    """The cases of both sides for one round: kernel by kernel, either side first in turn."""
+    pairs = [(side, case) for cases, side in ((base, 0), (head, 1)) for case in cases]
+    place = {case.id: index for cases in (base, head) for index, case in enumerate(cases)}
+    ordered = sorted(pairs, key=lambda p: (place[p[1].id], (p[0] + place[p[1].id] + number) % 2))
+    return [
+        msgspec.structs.replace(case, id=f"{number}/{case.side}/{case.id}") for _, case in ordered
+    ]

@@ -10,7 +10,7 @@ from rich.text import Text
 from tileyard.base.wording import count_of
 from tileyard.show.words import clean_line, format_time
 from tileyard.verbs.regress.plan.history import CaseHistory, Point, Series, Shift, find_commit
-from tileyard.verbs.regress.result.timed import format_change
+from tileyard.verbs.regress.result import format_change
 
 WIDTH: Final = 25
 """Characters of a drawing."""

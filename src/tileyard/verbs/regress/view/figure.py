@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 
 from tileyard.base.model import Record
 from tileyard.show.words import clean_line
-from tileyard.verbs.regress.result.timed import Ratio, Regression, TimedRow, Verdict, format_change
+from tileyard.verbs.regress.result import Ratio, Regression, TimedRow, Verdict, format_change
 from tileyard.verbs.regress.view.regress import QUIET, find_headline
 
 NAMED: Final = 30

@@ -12,7 +12,7 @@ from tileyard.base.errors import UsageError
 from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, TITLE, WIDTH_IN, find_unit
 from tileyard.show.words import clean_line
 from tileyard.verbs.regress.plan.history import CaseHistory, Series
-from tileyard.verbs.regress.result.timed import format_change
+from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import describe_series, format_day, format_revision
 
 HEIGHT_IN = 3.4

@@ -9,18 +9,18 @@ import msgspec
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Side
 from tileyard.base.settings import Settings
-from tileyard.engine.anonymous import KIND
 from tileyard.engine.authors import Author, Authors, WorkerAuthor
+from tileyard.engine.hosting import KIND
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, find_needs
 from tileyard.verbs.test.options.test import StartTest, TestOptions, start_test
+from tileyard.verbs.test.plan.budget import Bounds, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times
 from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels
-from tileyard.verbs.test.plan.memory import read_memory
-from tileyard.verbs.test.plan.outlook import Bounds, expect_all, look_ahead, target_of
-from tileyard.verbs.test.plan.shards import parse_shard
-from tileyard.verbs.test.result.records import Expected, Suite
+from tileyard.verbs.test.plan.lanes import read_memory
+from tileyard.verbs.test.plan.pieces import parse_shard
+from tileyard.verbs.test.result.result import Expected, Suite
 
 
 def list_cases(

@@ -14,17 +14,9 @@ from tileyard.show.options import complete, fill, read_options
 from tileyard.show.values import refuse_unused
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND
-from tileyard.verbs.test.options.plan import PlanOptions
 from tileyard.verbs.test.options.suites import EVERYTHING, Wish
-from tileyard.verbs.test.plan.durations import (
-    Known,
-    expect_imported,
-    learn_imported,
-    note_strangers,
-)
-from tileyard.verbs.test.plan.imports import ImportedTime, read_times
-from tileyard.verbs.test.plan.memory import read_memory
-from tileyard.verbs.test.plan.outlook import (
+from tileyard.verbs.test.options.test import PlanOptions
+from tileyard.verbs.test.plan.budget import (
     Bounds,
     Outlook,
     expect_all,
@@ -33,12 +25,21 @@ from tileyard.verbs.test.plan.outlook import (
     narrow,
     target_of,
 )
-from tileyard.verbs.test.plan.pieces import NO_COSTS
+from tileyard.verbs.test.plan.durations import (
+    Goldens,
+    Known,
+    KnownSteps,
+    add_steps,
+    expect_imported,
+    learn_imported,
+    note_strangers,
+)
+from tileyard.verbs.test.plan.imports import ImportedTime, read_times
+from tileyard.verbs.test.plan.lanes import read_memory
+from tileyard.verbs.test.plan.pieces import NO_COSTS, parse_shard
 from tileyard.verbs.test.plan.plan import Prediction, Split, predict
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.plan.shards import parse_shard
-from tileyard.verbs.test.plan.step_times import Goldens, KnownSteps, add_steps
-from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase
+from tileyard.verbs.test.result.result import Expected, Suite, SuiteCase
 
 COSTS = ("startup", "launch", "lead")
 """The costs of starting: options, and with ``_s`` fields of ``Costs``."""

@@ -26,12 +26,14 @@ from tileyard.show.options import (
     ShowProgress,
     Switch,
     Text,
+    TimeOption,
     complete,
     fill,
     read_options,
 )
-from tileyard.show.values import FilePath, refuse_unused
+from tileyard.show.values import FilePath, Time, refuse_unused
 from tileyard.verbs.test.options.suites import (
+    ONLY_CLASS,
     CaseSlots,
     Durations,
     DurationsPattern,
@@ -44,6 +46,7 @@ from tileyard.verbs.test.options.suites import (
     SuiteBudget,
     ToolchainFile,
     Wish,
+    read_some_s,
 )
 
 if TYPE_CHECKING:
@@ -184,3 +187,47 @@ def start_test(suite: str, given: TestOptions) -> StartTest:
         is_explained=options["why"],
         parameters=values["set"],
     )
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options of ``plan``."""
+
+    durations: Durations
+    durations_pattern: DurationsPattern
+    slots: CaseSlots
+    split: PieceLength
+    case_time: Annotated[
+        Time | None, TimeOption("Length of the cases of imported testcases.", read=read_some_s)
+    ]
+    startup: Annotated[
+        Time | None,
+        TimeOption(
+            "Start-up time of a process, before its first case; by default as in the suite's last run."
+        ),
+    ]
+    launch: Annotated[
+        Time | None,
+        TimeOption(
+            "The part of --startup in which no other process can start; by default as in the "
+            "suite's last run."
+        ),
+    ]
+    lead: Annotated[
+        Time | None,
+        TimeOption(
+            "Time before the first process can start; by default as in the suite's last run."
+        ),
+    ]
+    per: Annotated[
+        Literal["piece", "case"],
+        Option("Run one process per piece, or one per case.", default="piece"),
+    ]
+    policy: PolicyName
+    select: Selected
+    skip: Skipped
+    set: ParameterValues
+    target: TargetName
+    class_: Annotated[str, Text(ONLY_CLASS, metavar="CLASS")]
+    shard: PartOf
+    budget: SuiteBudget
+    home: Home

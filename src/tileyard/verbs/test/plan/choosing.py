@@ -3,11 +3,12 @@
 What needs more than the suite itself comes later: a time budget, shards, and cases that are already proven.
 """
 
+import ast
 import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -15,11 +16,29 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import KernelWork
 from tileyard.base.quarantine import find_idle, find_quarantined, fits
 from tileyard.base.wording import count_of
+from tileyard.ir.dtypes import DTYPES
 from tileyard.verbs.test.options.suites import Wish
-from tileyard.verbs.test.plan.dtypes import dtype_class
-from tileyard.verbs.test.plan.expressions import is_expression, select
-from tileyard.verbs.test.result.records import LeftOut, Policy, Selection, Suite, SuiteCase
+from tileyard.verbs.test.result.result import LeftOut, Policy, Selection, Suite, SuiteCase
 
+_WORD = re.compile(r"[^\s()]+")
+_OPERATORS = ("and", "or", "not")
+Cases = frozenset[str]
+_NAMES = {
+    "half": "float16",
+    "float": "float32",
+    "single": "float32",
+    "double": "float64",
+    "int": "int32",
+    "bool_": "bool",
+    "boolean": "bool",
+    "pred": "bool",
+    "e4m3": "float8_e4m3fn",
+    "e4m3fn": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "float8_e4m3": "float8_e4m3fn",
+}
+_SHORT = re.compile(r"(bf|fp|f|i|s|u|uint|int|float)(\d+)(?:_t)?")
+_LONG = {"bf": "bfloat", "fp": "float", "f": "float", "i": "int", "s": "int", "u": "uint"}
 BUILT_IN = {
     "full": Policy(name="full", select="full"),
     "smoke": Policy(name="smoke", select="smoke"),
@@ -34,6 +53,65 @@ MANY = 5000
 """With more names than this, the search for the nearest ones takes too long."""
 Stand = tuple[str, str]
 """A family and a class of dtypes."""
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text is more than the name of cases, which contains no blanks."""
+    return bool(re.search(r"\s", text.strip()))
+
+
+def select(text: str, every: Cases, find: Callable[[str], Cases]) -> Cases:
+    """The cases of ``every`` that an expression selects; ``find`` gives a text's. Raises UsageError."""
+    words = [word for word in _WORD.findall(text) if word not in _OPERATORS]
+    numbers: Iterator[int] = iter(range(len(words)))
+    # Python's own parser reads it, with a name for each text, because texts may contain what it cannot read.
+    plain = _WORD.sub(lambda one: one[0] if one[0] in _OPERATORS else f"_{next(numbers)}", text)
+    try:
+        return _evaluate(ast.parse(plain.strip(), mode="eval").body, every, words, find)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise UsageError(
+            f"{text!r} is not an expression of names with and, or, not",
+            "for example 'rows and not (f16 or slow)'",
+        ) from None
+
+
+def _evaluate(
+    node: ast.expr, every: Cases, words: list[str], find: Callable[[str], Cases]
+) -> Cases:
+    """The cases of a part of an expression. Raises ValueError if it is not such a part."""
+    match node:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return every.intersection(*(_evaluate(one, every, words, find) for one in values))
+        case ast.BoolOp(values=values):
+            return Cases().union(*(_evaluate(one, every, words, find) for one in values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return every - _evaluate(operand, every, words, find)
+        case ast.Name(id=name):
+            return find(words[int(name[1:])])
+        case _:
+            raise ValueError(ast.dump(node))
+
+
+def canonical_dtype(text: str) -> str:
+    """The canonical name of a type: ``float16`` for ``fp16``, ``half``, ``np.float16``; empty if unknown."""
+    name = text.strip().lower().rpartition(".")[2]
+    name = name.removeprefix("fp8_") if name.startswith("fp8_e") else name
+    name = _NAMES.get(name, name)
+    short = _SHORT.fullmatch(name)
+    if short is not None:
+        name = _LONG.get(short[1], short[1]) + short[2]
+    return name if name in DTYPES else ""
+
+
+def dtype_class(text: str) -> str:
+    """``float``, ``half``, ``fp8``, ``int`` or ``bool``; an unknown name is its own class."""
+    name = canonical_dtype(text)
+    if not name:
+        return "fp8" if re.match(r"(fp|f|float)8", text.lower()) else text
+    dtype = DTYPES[name]
+    if dtype.is_float:
+        return {8: "fp8", 16: "half"}.get(dtype.bits, "float")
+    return "int" if dtype.is_integer else "bool"
 
 
 def choose(

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.digests import LONGEST, FileDigests
-from tileyard.artifacts.keys import canonical_json, digest_parts
+from tileyard.artifacts.objects import canonical_json, digest_parts
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, KernelWork, Record, Step
 from tileyard.verbs.test.plan.choosing import is_about
 from tileyard.verbs.test.plan.reading import WILDCARDS
-from tileyard.verbs.test.result.records import Suite, SuiteCase
+from tileyard.verbs.test.result.result import Suite, SuiteCase
 
 _ESCAPED = re.compile(rb"\\(?:([0-7]{3})|(.?))", re.DOTALL)
 _ESCAPES = {

@@ -15,7 +15,7 @@ from tileyard.frontend.declare import PIPELINE, KernelInfo, shape_arguments
 from tileyard.verbs.test.plan.files.drafts import Draft, KernelFile, find_seed, limit_kernel
 from tileyard.verbs.test.plan.files.tables import CaseTable
 from tileyard.verbs.test.plan.reading import NOTHING, read_draft
-from tileyard.verbs.test.result.records import Rule, Suite, SuiteCase
+from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import DescribeKernels, Failed
 
 ASK_LIMIT_S = 60.0

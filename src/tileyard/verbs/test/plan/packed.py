@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tileyard.artifacts.bundle_manifest import BundleManifest
+from tileyard.artifacts.bundle_file import BundleManifest
 from tileyard.artifacts.digests import find_arguments, find_files, is_file
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
@@ -24,7 +24,7 @@ from tileyard.base.wording import count_of, name_some
 from tileyard.engine.programs import Programs
 from tileyard.engine.proofs import list_late_steps
 from tileyard.verbs.test.plan.choosing import fits_case
-from tileyard.verbs.test.result.records import Rule, Suite, SuiteCase
+from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import RunEntry
 
 END = r"[^\s\"'`:;,|&<>(){}]+"

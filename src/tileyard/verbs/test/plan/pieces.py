@@ -1,22 +1,26 @@
-"""Groups cases into pieces: the cases of a testcase in their own order, cut where a piece is full."""
+"""Groups cases into pieces, each in its own order, and pieces into shards."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
 from math import inf
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.verbs.test.result.records import Expected, Piece
+from tileyard.verbs.test.result.result import Expected, Piece
 
 Seconds = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
 _ROUNDING = 1 + 1e-9
 """Five cases of a minute fit into five minutes, whatever the rounding of their sum."""
+_SHARD = re.compile(r"(\d{1,6})/(\d{1,6})", re.ASCII)
 
 
 class Costs(Record):
@@ -154,3 +158,66 @@ def to_pieces(work: Work, cuts: Cuts) -> tuple[Piece, ...]:
 
 
 NO_COSTS = Costs()
+
+
+class Shard(Record):
+    """Part ``number`` of ``count``, from 1."""
+
+    number: int
+    count: int
+
+
+def parse_shard(text: str) -> Shard:
+    """``2/8`` is the second of eight. Raises UsageError."""
+    match = _SHARD.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a shard such as 2/8")
+    shard = Shard(number=int(match[1]), count=int(match[2]))
+    if not 1 <= shard.number <= shard.count:
+        raise UsageError(
+            f"there is no shard {shard.number} of {shard.count}",
+            f"1/{shard.count} to {shard.count}/{shard.count} are" if shard.count else "",
+        )
+    return shard
+
+
+def assign_shards(expected: Sequence[Expected], count: int) -> list[int]:
+    """The number of each case's shard, from 1. All jobs that share a suite must expect the same times."""
+    names = {one.testcase for one in expected}
+    hashes = {name: blake2b(name.encode(), digest_size=8).digest() for name in names}
+    # The names break the ties of hashes, so that the order of the given cases has no effect.
+    order = sorted(
+        range(len(expected)),
+        key=lambda i: (hashes[expected[i].testcase], expected[i].testcase, expected[i].case),
+    )
+    times_s = [expected[i].seconds for i in order]
+    if not any(times_s):
+        times_s = [1.0] * len(order)
+    ends_s = list(accumulate(times_s))
+    numbers = [1] * len(expected)
+    for i, end_s, time_s in zip(order, ends_s, times_s, strict=True):
+        middle = (end_s - time_s / 2) / ends_s[-1]
+        numbers[i] = min(count, int(middle * count) + 1)
+    return numbers
+
+
+def take_shard(expected: Sequence[Expected], shard: Shard) -> tuple[Expected, ...]:
+    """The cases of one shard, in the order given. Raises UsageError if it has none."""
+    numbers = assign_shards(expected, shard.count)
+    taken = tuple(
+        one for one, number in zip(expected, numbers, strict=True) if number == shard.number
+    )
+    if not taken:  # a job that runs nothing is not green
+        raise UsageError(
+            f"shard {shard.number}/{shard.count} has no case: there are {len(expected)} in all",
+            "take fewer shards",
+        )
+    return taken
+
+
+def measure_shards(expected: Sequence[Expected], count: int) -> tuple[float, ...]:
+    """The expected total time of each shard."""
+    shards_s = [0.0] * count
+    for one, number in zip(expected, assign_shards(expected, count), strict=True):
+        shards_s[number - 1] += one.seconds
+    return tuple(shards_s)

@@ -15,9 +15,17 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.verbs.test.plan.lanes import Room, Timed, simulate_steps
-from tileyard.verbs.test.plan.pieces import NO_COSTS, Costs, Cuts, Work, cut, gather, to_pieces
-from tileyard.verbs.test.plan.shards import Shard
-from tileyard.verbs.test.result.records import Expected, LeftOut, Piece, Plan
+from tileyard.verbs.test.plan.pieces import (
+    NO_COSTS,
+    Costs,
+    Cuts,
+    Shard,
+    Work,
+    cut,
+    gather,
+    to_pieces,
+)
+from tileyard.verbs.test.result.result import Expected, LeftOut, Piece, Plan
 
 Split = Literal["auto", "off"] | float
 """Maximum length of a piece, in seconds; ``auto`` searches for it, ``off`` does not split testcases."""

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tileyard.artifacts.compat import require_fit
-from tileyard.artifacts.prerequisites import Prerequisites, find_missing
+from tileyard.artifacts.compat import Prerequisites, find_missing, require_fit
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices.registry import find_devices

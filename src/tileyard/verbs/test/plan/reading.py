@@ -3,6 +3,7 @@ does not list only an author knows: ``kernel_cases`` asks one.
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from tileyard.base.places import Document, Place
 from tileyard.base.quarantine import Quarantine
 from tileyard.base.settings import Settings
 from tileyard.base.strict import decode, decode_all
+from tileyard.processes import answers
 from tileyard.verbs.test.plan.files.drafts import (
     TAKEN,
     CommandPlan,
@@ -30,17 +32,22 @@ from tileyard.verbs.test.plan.files.drafts import (
     find_seed,
     is_of_kernels,
     make_case,
+    read_require,
     show_shape,
 )
-from tileyard.verbs.test.plan.files.inputs import InputFiles, refuse_idle_pattern
-from tileyard.verbs.test.plan.files.parameters import Parameters, read_parameters, settle
-from tileyard.verbs.test.plan.files.requires import read_require
-from tileyard.verbs.test.plan.files.scripts import read_variables, run_program
+from tileyard.verbs.test.plan.files.parameters import (
+    InputFiles,
+    Parameters,
+    read_parameters,
+    refuse_idle_pattern,
+    settle,
+)
 from tileyard.verbs.test.plan.files.steps import (
     Env,
     double,
     find_program,
     join_env,
+    name_nearest,
     read_env,
     read_step,
     read_text,
@@ -53,7 +60,7 @@ from tileyard.verbs.test.plan.files.tables import (
     TestcaseTable,
     check_name,
 )
-from tileyard.verbs.test.result.records import (
+from tileyard.verbs.test.result.result import (
     Belonging,
     Policy,
     PolicyTable,
@@ -62,11 +69,49 @@ from tileyard.verbs.test.result.records import (
     SuiteCase,
 )
 
+_NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 SUITE_FILE = "suite.toml"
 WILDCARDS = "*?["
 NOTHING: Mapping[str, str] = {}
 Row = tuple[CaseTable, Place]
 """A case as written, and its place."""
+
+
+def run_program(
+    argv: tuple[str, ...], env: dict[str, str], cwd: Path, limit_s: float, place: Place
+) -> bytes:
+    """The output of a program. Raises UsageError with code or signal, argv, folder and its last words."""
+    try:
+        return answers.run_program(argv, env, cwd, limit_s or answers.LIMIT_S)
+    except UsageError as error:
+        place.fail(error.message)
+
+
+def read_variables(script: str, environ: Mapping[str, str], place: Place) -> dict[str, str]:
+    """The variables that a bash script exports or changes when sourced in the suite file's folder; not those
+    that it unsets. Its path is relative to that folder and may use ``$NAME`` of ``environ``. Raises
+    UsageError.
+    """
+    folder = place.document.folder
+    path = folder / _expand(script, environ, place)
+    if not path.is_file():
+        place.fail(f"there is no script {path}", name_nearest(path))
+    try:
+        return answers.find_set(f"source {shlex.quote(str(path))}", environ, folder, str(path))
+    except UsageError as error:
+        place.fail(error.message)
+
+
+def _expand(text: str, environ: Mapping[str, str], place: Place) -> str:
+    def find(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in environ:
+            near = get_close_matches(name, environ, n=1)
+            hint = f"did you mean ${near[0]}?" if near else ""
+            place.fail(f"{text!r} names the variable {name}, and that is not set", hint)
+        return environ[name]
+
+    return _NAMED.sub(find, text)
 
 
 def read_suite(

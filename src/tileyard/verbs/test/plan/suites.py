@@ -1,39 +1,38 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.bundle_manifest import Expected as BundleExpected
+from tileyard.artifacts.bundle_file import Expected as BundleExpected
 from tileyard.artifacts.bundles import Packing, open_bundle, read_manifest, write_bundle
 from tileyard.artifacts.compat import Requirements
+from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import Note, RunStarted, StepKind
-from tileyard.base.model import CommandWork, Device, KernelWork, Side, Trial, find_case
-from tileyard.devices.queues import is_queue
-from tileyard.engine.anonymous import make_slots
+from tileyard.base.model import CommandWork, Device, KernelWork, Outcome, Side, Trial, find_case
+from tileyard.base.settings import Settings
+from tileyard.devices.base import class_of
+from tileyard.devices.classes import find_class
+from tileyard.devices.declared import is_masked
+from tileyard.devices.queues import find_queue, is_queue
+from tileyard.engine.hosting import make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import add_joined, choose_devices, share_cores
 from tileyard.service.runs import Ending, Plan
-from tileyard.store.base import RunTime, TrialQuery
-from tileyard.targets.command.step_site import StepSite, find_site, tell_site
+from tileyard.store.base import RunTime, Store, TrialQuery
+from tileyard.targets.command.given import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, is_timed
 from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.options.test import StartTest
-from tileyard.verbs.test.plan.choosing import find_policy
-from tileyard.verbs.test.plan.durations import learn_imported, note_strangers
-from tileyard.verbs.test.plan.imports import read_times
-from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels
-from tileyard.verbs.test.plan.masks import warn_of_mask
-from tileyard.verbs.test.plan.memory import Memory, read_memory, update_memory
-from tileyard.verbs.test.plan.outlook import (
+from tileyard.verbs.test.plan.budget import (
     Bounds,
     Outlook,
     expect_all,
@@ -41,6 +40,17 @@ from tileyard.verbs.test.plan.outlook import (
     look_ahead,
     target_of,
 )
+from tileyard.verbs.test.plan.choosing import find_policy
+from tileyard.verbs.test.plan.durations import (
+    Goldens,
+    add_steps,
+    learn_imported,
+    learn_steps,
+    note_strangers,
+)
+from tileyard.verbs.test.plan.imports import read_times
+from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels
+from tileyard.verbs.test.plan.lanes import Memory, read_memory, update_memory
 from tileyard.verbs.test.plan.packed import (
     PackedSuite,
     check_suite,
@@ -48,13 +58,10 @@ from tileyard.verbs.test.plan.packed import (
     pack_suite,
     unpack_suite,
 )
+from tileyard.verbs.test.plan.pieces import parse_shard
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
-from tileyard.verbs.test.plan.proven import explain_cases
-from tileyard.verbs.test.plan.shards import parse_shard
-from tileyard.verbs.test.plan.side_suites import open_site
-from tileyard.verbs.test.plan.source import Part, SuiteSource, find_targets
-from tileyard.verbs.test.plan.step_times import Goldens, add_steps, learn_steps
+from tileyard.verbs.test.plan.side_suites import Part, SuiteSource, find_targets, open_site
 from tileyard.verbs.test.result.achieved import (
     Achieved,
     Startup,
@@ -63,15 +70,105 @@ from tileyard.verbs.test.result.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.verbs.test.result.records import Expected, Suite, SuiteCase, count_devices
 from tileyard.verbs.test.result.result import (
+    Expected,
     Makespan,
+    Suite,
+    SuiteCase,
     SuiteResult,
+    count_devices,
     fails_run,
     judge_cases,
     skip_unbegun,
 )
 from tileyard.workers.protocol import RunEntry
+from tileyard.workers.run_records import RunRecord, find_runs
+
+PASSES = 20
+"""Number of passes in the same suite that are examined to find the latest one before this run."""
+NAMED = 4
+
+
+def warn_of_mask(cases: Iterable[SuiteCase], devices: Iterable[Device], settings: Settings) -> str:
+    """The warning, empty if none of the cases names its device, or none of the devices is masked."""
+    masks = {_find_mask(device, settings) for device in devices} - {""}
+    if not (
+        masks
+        and any(_names_device(case.work) for case in cases if isinstance(case.work, CommandWork))
+    ):
+        return ""
+    return (
+        f"{{device}} and TASK_DEVICE count from 0 what {' and '.join(sorted(masks))} leaves visible; "
+        "{device_physical} is the number on the host, and `mask = false` of a class hides "
+        "nothing (told once for a suite)"
+    )
+
+
+def _find_mask(device: Device, settings: Settings) -> str:
+    """The variable that will mask a device, or the one that a queue gives."""
+    if not is_queue(device.name):
+        return device.mask
+    kind = class_of(find_queue(device.name.partition("/")[0].partition("*")[0], settings).device)
+    return find_class(kind).masks[0] if is_masked(kind, settings) else ""
+
+
+def _names_device(work: CommandWork) -> bool:
+    steps = (work.run, *([work.hot.step] if work.hot is not None else []))
+    return any(
+        "{device}" in text for step in steps for text in (*step.argv, *step.env.values(), step.cwd)
+    )
+
+
+def explain_cases(
+    trials: Mapping[str, Sequence[Trial]], by: str, store: Store, objects: ObjectStore
+) -> dict[str, str]:
+    """For each case, by its id, what decided; ``by`` is the run that should prove them, empty for any."""
+    firsts = {case: found[0] for case, found in trials.items() if found}
+    open_cases = {c: trial for c, trial in firsts.items() if trial.outcome is not Outcome.SKIPPED}
+    before = {case: _find_pass(trial, by, store) for case, trial in open_cases.items()}
+    keys = {t.keys.run for t in (*open_cases.values(), *filter(None, before.values()))}
+    records = find_runs(objects, keys - {""})
+    said = {case: trial.message for case, trial in firsts.items()}
+    for case, trial in open_cases.items():
+        said[case] = _explain(trial, before[case], records, objects)
+    return said
+
+
+def _find_pass(trial: Trial, by: str, store: Store) -> Trial | None:
+    query = TrialQuery(
+        case=trial.case, suite=trial.suite, run=by, outcome=Outcome.PASSED, limit=PASSES
+    )
+    earlier = store.list_trials(query)
+    return next((t for t in earlier if t.case == trial.case and t.run != trial.run), None)
+
+
+def _explain(
+    trial: Trial, before: Trial | None, records: Mapping[str, RunRecord], objects: ObjectStore
+) -> str:
+    now = records.get(trial.keys.run)
+    if now is None:
+        return f"not proven: it ended before it was known what it depends on ({trial.outcome})"
+    golden = now.entry.golden
+    if golden.footprint.doubts:
+        return f"cannot be proven: {_name(golden.footprint.doubts)}"
+    if golden.is_partial:
+        return "cannot be proven: what was built for it could not be looked at"
+    if before is None:
+        return "not proven: no run is known in which it passed"
+    old = records.get(before.keys.run)
+    known = Footprint() if old is None else old.entry.golden.footprint
+    if not known.parts:
+        return f"not proven: it is not known any more what run {before.run} depended on"
+    if known.doubts:
+        return f"not proven: run {before.run} proves nothing: {_name(known.doubts)}"
+    changed = describe_changes(known, golden.footprint, objects)
+    what = _name(changed) if changed else "what is built for it"
+    return f"not proven: changed since run {before.run}: {what}"
+
+
+def _name(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return "; ".join(texts[:NAMED]) + more
 
 
 async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:

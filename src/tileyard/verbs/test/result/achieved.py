@@ -16,8 +16,7 @@ from tileyard.base.events import (
 )
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
-from tileyard.verbs.test.result.records import Plan
-from tileyard.verbs.test.result.result import Makespan
+from tileyard.verbs.test.result.result import Makespan, Plan
 
 NOTICED = 0.01
 """Share of the whole above which a part of the gap, or an error of the prediction, is reported."""

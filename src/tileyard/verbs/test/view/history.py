@@ -9,7 +9,7 @@ from rich.text import Text
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.show.words import clean_line, format_seconds, format_share
-from tileyard.verbs.test.plan.history import CaseHistory, History
+from tileyard.verbs.test.plan.durations import CaseHistory, History
 
 
 def print_history(console: Console, history: History, *, tail: bool) -> None:

@@ -18,10 +18,8 @@ from xml.sax.saxutils import quoteattr
 from tileyard.base.model import INFRASTRUCTURE, Outcome, Record
 from tileyard.base.wording import shorten_path
 from tileyard.show.words import MESSAGE_LENGTH, clean_line, why
-from tileyard.verbs.test.result.records import LeftOut
-from tileyard.verbs.test.result.result import Attempted, CaseVerdict, SuiteResult
-from tileyard.verbs.test.view.files import Report, read_tail
-from tileyard.verbs.test.view.words import failed_attempts, run_s
+from tileyard.verbs.test.result.result import Attempted, CaseVerdict, LeftOut, SuiteResult
+from tileyard.verbs.test.view.words import Report, failed_attempts, read_tail, run_s
 
 TAIL_BYTES = 16 << 10
 """Maximum bytes quoted of a log."""

@@ -7,9 +7,9 @@ from rich.text import Text
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.show.words import clean_line, format_seconds, format_share
-from tileyard.verbs.test.plan.outlook import IN_SHARD
+from tileyard.verbs.test.plan.budget import IN_SHARD
 from tileyard.verbs.test.plan.plan import Prediction, WhatIf
-from tileyard.verbs.test.result.records import LeftOut
+from tileyard.verbs.test.result.result import LeftOut
 from tileyard.verbs.test.view.words import describe_guess, group_by_kind
 
 LEAST_S = 1.0

@@ -2,21 +2,30 @@
 after a few lines and count the rest; what is no failure has a line per kind.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.base.model import Outcome
+from tileyard.base.model import Outcome, Record
 from tileyard.base.wording import count_of
-from tileyard.show.words import MESSAGE_LENGTH, clean_line, format_seconds, outcome_style, why
+from tileyard.show.words import (
+    MESSAGE_LENGTH,
+    clean_line,
+    format_seconds,
+    outcome_style,
+    why,
+)
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
     STOPS,
+    Report,
     Rerun,
     ask_about_references,
     describe_alike,
@@ -33,11 +42,13 @@ from tileyard.verbs.test.view.words import (
 )
 
 PASSING = frozenset({Outcome.PASSED, Outcome.UNCHECKED})
-SHOWN = 20
-"""Number of cases shown one by one."""
 FEW = 5
 """Number of names if only the count matters."""
+SHOWN = 20
+"""Number of cases shown one by one."""
 COUNT_WIDTH = 9
+VERSION = 1
+"""Raised if a reader of the last version would misread the file; new keys alone do not raise it."""
 
 
 def print_suite(
@@ -291,3 +302,52 @@ def _wrap(console: Console, text: Text, indent: int, hang: int) -> Iterable[Text
 def _name_few(names: Sequence[str], few: int) -> Text:
     shown = ", ".join(clean_line(name) for name in names[:few])
     return Text(shown + (", ..." if len(names) > few else ""), style="dim")
+
+
+class Summary(Record):
+    """The whole file. ``counts`` has every outcome, including those of no case. ``failures`` fail the run;
+    ``faults``, of devices, queues or hosts, would too; ``quarantined`` ones failed and do not gate; ``flaky``
+    ones passed after failures.
+    """
+
+    version: int
+    exit_status: int
+    counts: dict[str, int]
+    failures: tuple[str, ...]
+    faults: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    flaky: tuple[str, ...]
+    result: SuiteResult
+
+
+def summarize(result: SuiteResult) -> Summary:
+    """The summary of a run."""
+    counts = result.count()
+    return Summary(
+        version=VERSION,
+        exit_status=result.exit_status,
+        counts={str(outcome): counts[outcome] for outcome in Outcome},
+        failures=tuple(verdict.case for verdict in result.failures),
+        faults=tuple(verdict.case for verdict in result.faults),
+        quarantined=tuple(verdict.case for verdict in result.spared),
+        flaky=tuple(verdict.case for verdict in result.flaky),
+        result=result,
+    )
+
+
+def write_summary(result: SuiteResult, report: Report) -> None:
+    """Write the file. Raises UsageError if it cannot be written."""
+    report.write((_encode(summarize(result)), b"\n"))
+
+
+def _encode(summary: Summary) -> bytes:
+    try:
+        encoded = msgspec.json.encode(summary)
+    except UnicodeEncodeError:
+        # Names of files need not be text, and JSON is always text.
+        plain = json.dumps(msgspec.to_builtins(summary), ensure_ascii=False)
+        encoded = plain.encode("utf-8", "replace")
+    return msgspec.json.format(encoded, indent=1)
+
+
+"""Names of cases of a kind."""

@@ -16,11 +16,10 @@ from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Trial
 from tileyard.base.modes import make_folder, write_file
 from tileyard.devices.cpu import plain_cpu
-from tileyard.show.ending import say
-from tileyard.show.words import make_visible
-from tileyard.targets.annotated import annotate
+from tileyard.show.guarding import say
+from tileyard.show.words import annotate, make_visible
 from tileyard.targets.base import KnowsLines
-from tileyard.targets.cpu.abi import HEADER_FILE, SOURCE_FILE
+from tileyard.targets.cpu.machine import HEADER_FILE, SOURCE_FILE
 from tileyard.targets.registry import make_target
 from tileyard.workers.kernel_checks import Output, compare_outputs
 from tileyard.workers.run_records import find_run

@@ -8,8 +8,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import UsageError
 from tileyard.base.model import BuildKey, SourceLine
 from tileyard.show.kernel_options import EmittedText
-from tileyard.show.words import make_visible
-from tileyard.targets.annotated import annotate
+from tileyard.show.words import annotate, make_visible
 from tileyard.targets.registry import list_texts
 
 

@@ -5,7 +5,7 @@ from typing import Unpack
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import Emit, parse_kernel
 from tileyard.show.typed import AsJson, KernelName
-from tileyard.verbs.tune.options.run import RunOptions, start_run
+from tileyard.verbs.tune.options import RunOptions, start_run
 
 
 def run_config(
@@ -21,7 +21,7 @@ def run_config(
     Exit status: 0 it passed, or there is no reference, 1 it failed, 2 bad usage, 3
     infrastructure only, 130 interrupted.
     """
-    from tileyard.verbs.tune.command import kernel_session
+    from tileyard.verbs.tune.command import session
 
     file, name = parse_kernel(kernel)
     start = start_run(file, name, options)
@@ -30,4 +30,4 @@ def run_config(
         raise UsageError("--emit and --json both print on standard output: choose one")
     if debug and json:
         raise UsageError("--debug prints a command, which --json would leave out: choose one")
-    return kernel_session.run_config(start, emit=emit, as_json=json, for_debugger=debug)
+    return session.run_config(start, emit=emit, as_json=json, for_debugger=debug)

@@ -1,12 +1,18 @@
 """A tuning run on the command line: progress, result, exit status."""
 
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.show.console import Console
-from tileyard.show.opening import load_settings, present
+from tileyard.show.guarding import INTERRUPTED
+from tileyard.show.kernel_options import EmittedText
+from tileyard.show.opening import load_settings, present, print_json
 from tileyard.show.session import carry_out
-from tileyard.verbs.tune.options.tune import StartTable, StartTune
+from tileyard.verbs.tune.command.emitting import emit_text
+from tileyard.verbs.tune.options import StartTable, StartTune
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study
 from tileyard.verbs.tune.view.table import print_dispatch
+from tileyard.verbs.tune.view.trials import print_verdict
+from tileyard.workers.run_records import find_run
 
 
 def run(start: StartTune, *, as_json: bool) -> int:
@@ -22,4 +28,33 @@ def run_table(start: StartTable, *, as_json: bool) -> int:
     settings = load_settings()
     result = carry_out(start, settings, Console(stderr=as_json), StudyLayout())
     present(result, as_json, print_dispatch, settings.home)
+    return result.exit_status
+
+
+def run_config(
+    start: StartTune, *, emit: EmittedText | None, as_json: bool, for_debugger: bool
+) -> int:
+    """Run it, show it, and return the exit status. Raises UsageError if nothing can be emitted."""
+    settings = load_settings()
+    console = Console(stderr=as_json or emit is not None)
+    result = carry_out(start, settings, console, StudyLayout(tells_ends=False))
+    if not result.trials:
+        return INTERRUPTED
+    (trial,) = result.trials
+    if as_json:
+        print_json(trial)
+    else:
+        print_verdict(console, trial, result, settings.home)
+    objects = ObjectStore(settings.home / "objects")
+    if for_debugger and not as_json:
+        # Only now: it imports what loads a kernel into this process.
+        from tileyard.verbs.tune.command.debugging import prepare_debugging
+
+        script = prepare_debugging(objects, trial, settings.home)
+        if script is not None:
+            console.print(f"  step through it: gdb -q -x {script}", soft_wrap=True, highlight=False)
+    if emit is not None:
+        record = find_run(objects, trial.keys.run)
+        lines = record.entry.lines if record is not None else {}
+        emit_text(trial.keys.build, emit, settings.home, lines)
     return result.exit_status

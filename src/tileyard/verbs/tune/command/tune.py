@@ -7,7 +7,7 @@ from typing import Unpack
 from tileyard.show.kernel_options import ShapeName, parse_kernel
 from tileyard.show.options import complete
 from tileyard.show.typed import AsJson, KernelName
-from tileyard.verbs.tune.options.tune import (
+from tileyard.verbs.tune.options import (
     TrialCount,
     TuneOptions,
     check_subject,

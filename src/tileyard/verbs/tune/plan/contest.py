@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from tileyard.artifacts.keys import canonical_json
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.events import FINALS
 from tileyard.base.model import (
     INFRASTRUCTURE,
@@ -22,17 +22,21 @@ from tileyard.base.model import (
     median_ns,
 )
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
-from tileyard.verbs.tune.options.tune import TuneRequest
-from tileyard.verbs.tune.plan.contenders import (
+from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.finals import (
     MEETING_NS,
+    Holding,
+    Verdict,
     choose_finalists,
     find_bound_ns,
+    find_culprit,
+    find_disturbed_share,
     is_disturbed,
+    judge_finals,
+    list_complete,
     list_contenders,
     list_unclear,
 )
-from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
-from tileyard.verbs.tune.plan.holding import Holding, find_culprit, find_disturbed_share
 from tileyard.verbs.tune.plan.silicon import Alike
 from tileyard.verbs.tune.result.records import one_per_binary
 

@@ -13,13 +13,18 @@ from tileyard.base.wording import count_of, find_similar
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
-from tileyard.verbs.tune.options.tune import TuneRequest
-from tileyard.verbs.tune.plan.strategies.base import Strategy
-from tileyard.verbs.tune.plan.strategies.points import Config, Points
-from tileyard.verbs.tune.plan.strategies.registry import make_strategy
-from tileyard.verbs.tune.result.formulas import evaluate
-from tileyard.workers.protocol import CheckConfigs, DescribeKernels, ExpandSpace, Failed, Space
-from tileyard.workers.question import AnswerT, Question
+from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, make_strategy
+from tileyard.verbs.tune.result.records import evaluate
+from tileyard.workers.protocol import (
+    AnswerT,
+    CheckConfigs,
+    DescribeKernels,
+    ExpandSpace,
+    Failed,
+    Question,
+    Space,
+)
 
 CHUNK = 256
 ASK_LIMIT_S = 60.0
@@ -92,6 +97,11 @@ class OpenSpace:
         """Whether no further config will be drawn."""
         is_over = self.strategy is None or self.strategy.is_exhausted
         return is_over or len(self.configs) >= self.wanted
+
+    @property
+    def learns(self) -> bool:
+        """Whether results change what is proposed."""
+        return self.strategy is not None and self.strategy.learns
 
     @property
     def at_most(self) -> int:

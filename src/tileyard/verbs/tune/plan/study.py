@@ -22,11 +22,11 @@ from tileyard.base.model import (
     Trial,
     Value,
 )
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.contest import Contest
+from tileyard.verbs.tune.plan.deciding import Sweep, make_cases
 from tileyard.verbs.tune.plan.silicon import split_by_silicon
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.sweep import Sweep, make_cases
 from tileyard.verbs.tune.result.records import StudyResult
 
 

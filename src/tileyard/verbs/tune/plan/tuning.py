@@ -3,30 +3,39 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from tileyard.base.errors import UsageError
+from tileyard.artifacts.bundle_file import Expected
+from tileyard.artifacts.bundles import open_bundle
+from tileyard.artifacts.objects import ObjectStore, canonical_json
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import BundleError, UsageError
 from tileyard.base.events import Note, RunStarted, is_final
-from tileyard.base.model import Device
+from tileyard.base.model import Case, Device, KernelWork, Record, TimingPolicy
 from tileyard.base.wording import count_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.holding import HeldLease, QueueTimeoutError
 from tileyard.engine.authors import Authors
+from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Workplace
-from tileyard.service.bench import Bench
+from tileyard.service.bench import HERE, Bench
+from tileyard.service.choosing import choose_devices, require_timed
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 from tileyard.store.choices import Choice, add_choices
-from tileyard.verbs.tune.options.tune import StartTune
+from tileyard.targets.registry import find_needs
+from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
+from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.plan.deciding import is_screening
-from tileyard.verbs.tune.plan.finals import judge_finals
-from tileyard.verbs.tune.plan.holding import select_last
-from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.finals import judge_finals, select_last
+from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
+from tileyard.verbs.tune.plan.strategies.base import Points
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
-from tileyard.workers.protocol import Failed, MakeGolden
+from tileyard.workers.protocol import Failed, MakeGolden, RunEntry
 from tileyard.workers.run_records import find_run
 
 MOST_RECORDED = 10_000
@@ -51,7 +60,7 @@ def plan_study(
     place = Place(
         file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
     )
-    if start.reuse:
+    if start.reuse and space.learns:
         tell_recorded(bench.store, start.target, devices, space)
     study = Study(request, space, bench.clock, place, devices)
     kinds = len(study.contests)
@@ -125,8 +134,6 @@ def tell_recorded(store: Store, target: str, devices: Sequence[Device], space: O
     """Let a strategy that learns know earlier trials of this kernel's points on such devices, the latest
     last.
     """
-    if space.strategy is None or not space.strategy.learns:
-        return
     silicon = {"", *(device.identity for device in devices)}
     query = TrialQuery(kernel=space.kernel, target=target, was_run=True, limit=MOST_RECORDED)
     for trial in reversed(store.list_trials(query)):
@@ -233,3 +240,91 @@ def _doubt_busy_runs(bench: Bench, result: StudyResult, confidence: float) -> li
             text = f"{times}, in which the machine was busy; --fresh measures again"
             notes.append(Note(text=text, level="warning"))
     return notes
+
+
+class PackedSpace(Record):
+    """What an author knows of a kernel and no case has, as in an OpenSpace; ``file`` has no folders."""
+
+    file: str = ""
+    flops: float = 0.0
+    timing: TimingPolicy | None = None
+    run_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenPacked:
+    """The space, the target of its configs, and what a runner needs for each, by the config's text."""
+
+    space: OpenSpace
+    target: str
+    entries: dict[str, RunEntry]
+
+    def find(self, _programs: Programs | None, case: Case) -> RunEntry:
+        """See ``Plan.packed``."""
+        entry = self.entries[canonical_json(case.config)]
+        return msgspec.structs.replace(entry, case=case.key)
+
+
+async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]:
+    """Open the bundle, and plan a study as of its kernel's file, with no author and no build. Raises
+    UsageError, BundleError, or IncompatibleError for a bundle that does not fit this host.
+    """
+    objects = ObjectStore(bench.settings.make_home() / "objects")
+    expected = Expected(kind="selection")
+    bundle = open_bundle(Path(start.bundle), objects, expected, accept=check_suite)
+    suite = unpack_suite(bundle.cases, objects)
+    packed = open_packed(suite, bundle.manifest.details, start.request, start.bundle)
+    timing = start.request.timing
+    if (timing.flush_l2 or timing.graph) and not find_needs(packed.target).is_timed_by_policy:
+        raise UsageError(f"--flush-l2 and --graph are for GPUs, and not for {packed.target}")
+    require_timed(packed.target)
+    start = msgspec.structs.replace(start, target=packed.target)
+    devices = choose_devices(start.devices, packed.target, bench.settings)
+    side = msgspec.structs.replace(HERE, stored=start.bundle)
+    authors = bench.make_authors(devices=devices, sides=(side,))
+    await packed.space.draw(1)
+    plan = plan_study(start, bench, devices, authors, packed.space)
+    return replace(plan, packed=packed.find)
+
+
+def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: str) -> OpenPacked:
+    """The space of the bundle at ``place``, with its ``details``; no config is drawn yet.
+
+    Raises UsageError if the bundle contains anything but configs of one kernel with one set of arguments,
+    and BundleError.
+    """
+    check_numbers(request)
+    works = {case.id: case.work for case in packed.suite.cases}
+    kernels = {name: work for name, work in works.items() if isinstance(work, KernelWork)}
+    subjects = {
+        canonical_json((work.kernel, work.arguments, packed.targets.get(name)))
+        for name, work in kernels.items()
+    }
+    if len(kernels) != len(works) or len(subjects) != 1:
+        raise UsageError(
+            f"{place} does not hold the configs of one kernel for one shape and target",
+            "`tileyard compile FILE::NAME --all-configs -o` packs them",
+        )
+    first = next(iter(kernels))
+    work = kernels[first]
+    try:
+        known = decode_json(details.encode(), PackedSpace) if details else PackedSpace()
+        entries = {canonical_json(one.config): packed.entries[id_] for id_, one in kernels.items()}
+        target = packed.targets[first]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise BundleError(f"{place} holds no space: {error}") from None
+    points = Points({}, [one.config for one in kernels.values()])
+    space = OpenSpace(
+        kernel=work.kernel,
+        arguments=work.arguments,
+        size=len(kernels),
+        flops=known.flops,
+        tolerance=work.tolerance,
+        timing=known.timing,
+        run_s=known.run_s,
+        file=known.file,
+        wanted=request.trials,
+        points=points,
+        strategy=choose_strategy(request, points),
+    )
+    return OpenPacked(space=space, target=target, entries=entries)

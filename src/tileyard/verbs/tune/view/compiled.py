@@ -23,7 +23,7 @@ from tileyard.show.words import (
     leave_out_numbers,
     outcome_style,
 )
-from tileyard.targets.reported import PADDING, Resources, read_reported
+from tileyard.targets.own_sources import PADDING, Resources, read_reported
 from tileyard.verbs.test.view.words import group_by
 from tileyard.verbs.tune.result.records import CompileResult, is_too_large
 

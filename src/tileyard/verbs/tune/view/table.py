@@ -17,8 +17,12 @@ from tileyard.show.words import (
     format_time,
 )
 from tileyard.verbs.tune.result.records import TableResult
-from tileyard.verbs.tune.view.study import NOTEBOOK_WIDTH
-from tileyard.verbs.tune.view.words import BUSY_TEXT, say_disturbances, say_disturbed
+from tileyard.verbs.tune.view.study import (
+    BUSY_TEXT,
+    NOTEBOOK_WIDTH,
+    say_disturbances,
+    say_disturbed,
+)
 
 POINTS = 12
 """Maximum number of rows of the curve: the first ones and the last."""

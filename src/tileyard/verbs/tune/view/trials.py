@@ -15,6 +15,7 @@ from tileyard.base.model import Measurement, SourceLine, Trial
 from tileyard.base.wording import count_of
 from tileyard.show.console import MARKED, PLAIN, name_parameters, new_table, print_table, render
 from tileyard.show.words import (
+    annotate,
     clean_line,
     format_case,
     format_config,
@@ -26,8 +27,7 @@ from tileyard.show.words import (
     make_visible,
     outcome_style,
 )
-from tileyard.targets.annotated import annotate
-from tileyard.targets.needs import PROGRAM_FILE
+from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.workers.run_records import find_run
 

@@ -8,10 +8,10 @@ import pytest
 
 from tileyard.base.settings import Settings
 from tileyard.cli.main import main
+from tileyard.verbs.check import view
 from tileyard.verbs.check.command import checking
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view import sync
-from tileyard.verbs.check.view.sync import SyncReport
+from tileyard.verbs.check.view import SyncReport
 
 
 class Screen(io.StringIO):
@@ -51,7 +51,7 @@ def test_a_terminal_shows_the_first_timeline(
         return []
 
     monkeypatch.setattr(checking, "check_file", check_file)
-    monkeypatch.setattr(sync, "describe_check", describe_check)
+    monkeypatch.setattr(view, "describe_check", describe_check)
     monkeypatch.setattr(sys, "stdout", stream())
     assert main(["check", __file__, *options]) == 0
     assert asked == [expected > 0]

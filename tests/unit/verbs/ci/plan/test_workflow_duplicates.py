@@ -10,15 +10,13 @@ from tests.unit.verbs.test.plan.planted import plant
 from tileyard.base.errors import UsageError
 from tileyard.verbs.ci.plan.jobs_duplicates import Duplicates, Finding, find_duplicates
 from tileyard.verbs.ci.plan.workflow_duplicates import (
+    InWorkflows,
     find_copies,
+    find_in_workflows,
     list_unseen,
+    list_workflows,
     make_jobs,
     name_keepers,
-)
-from tileyard.verbs.ci.plan.workflow_reading import (
-    InWorkflows,
-    find_in_workflows,
-    list_workflows,
     read_step_times,
 )
 from tileyard.verbs.ci.plan.workflow_tests import list_files

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.verbs.ci.plan.workflow_reading import list_workflows
+from tileyard.verbs.ci.plan.workflow_duplicates import list_workflows
 from tileyard.verbs.ci.plan.workflows import WorkflowJob, read_workflow
 
 CI = ".github/workflows/ci.yml"

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tileyard.measure import calls
-from tileyard.measure.calls import CalledLaunch
-from tileyard.measure.sampling import BestSoFar
+from tileyard.measure import sampling
+from tileyard.measure.sampling import BestSoFar, CalledLaunch
 from tileyard.verbs.exec.plan.tilelang_timing import name_timer, time_call
 
 
@@ -23,7 +22,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that timers read."""
     clock = Clock()
-    monkeypatch.setattr(calls, "time", clock)
+    monkeypatch.setattr(sampling, "time", clock)
     return clock
 
 

@@ -9,8 +9,8 @@ from tileyard.base.clock import Clock
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import print_program, read_program
 from tileyard.verbs.reduce.command.session import Reduction, run_reduction
-from tileyard.workers.failure_protocol import FailureFound
-from tileyard.workers.failure_ways import sign_of
+from tileyard.workers.failures import sign_of
+from tileyard.workers.protocol import FailureFound
 
 TEXT = """\
 def f(A: float32[8], C: inout.float32[8]):

@@ -4,8 +4,8 @@ import msgspec
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Outcome
-from tileyard.targets.reported import Reported, Resources
-from tileyard.verbs.regress.result.timed import Ratio, TimedRow
+from tileyard.targets.own_sources import Reported, Resources
+from tileyard.verbs.regress.result import Ratio, TimedRow
 
 
 def function(symbol: str = "main_kernel_0123456789ab", **figures: object) -> Resources:

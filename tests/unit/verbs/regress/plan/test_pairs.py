@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.manifest import Build
-from tileyard.base.measures import Measure
 from tileyard.base.model import (
     Batch,
     BuildKey,
@@ -17,6 +16,7 @@ from tileyard.base.model import (
     CommandWork,
     KernelWork,
     Keys,
+    Measure,
     Measurement,
     Outcome,
     RunKey,
@@ -25,10 +25,16 @@ from tileyard.base.model import (
 )
 from tileyard.measure.looks import LOOKS
 from tileyard.targets.registry import list_shifted
-from tileyard.verbs.regress.plan.pairs import PROGRAM_ROUNDS, ROUNDS, SLOTS, Pairs, compare_rounds
-from tileyard.verbs.regress.plan.verdicts import find_controls, fold_pairs
-from tileyard.verbs.regress.result.gate import CaseMargin, Gate
-from tileyard.verbs.regress.result.timed import TimedRow
+from tileyard.verbs.regress.plan.pairs import (
+    PROGRAM_ROUNDS,
+    ROUNDS,
+    SLOTS,
+    Pairs,
+    compare_rounds,
+    find_controls,
+    fold_pairs,
+)
+from tileyard.verbs.regress.result import CaseMargin, Gate, TimedRow
 
 MARGIN = 0.02
 GATE = Gate(margin=MARGIN)

@@ -23,8 +23,7 @@ from tileyard.verbs.regress.plan.recorded import (
     read_reports,
     read_side,
 )
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.result import Gate, Regression
 
 REPORTS = ROOT / "examples" / "reports" / "perf_reports.json"
 SCHEMA = ROOT / "docs" / "reference" / "regress.schema.json"

@@ -7,10 +7,15 @@ import pytest
 
 from tileyard.base.errors import UsageError, WorkerLostError
 from tileyard.verbs.regress.plan.sought import SoughtChange, find_change, judge_commit
-from tileyard.verbs.regress.result.figures import Change
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.limits import parse_limits
-from tileyard.verbs.regress.result.timed import Ratio, Regression, TimedRow, Verdict
+from tileyard.verbs.regress.result import (
+    Change,
+    Gate,
+    Ratio,
+    Regression,
+    TimedRow,
+    Verdict,
+    parse_limits,
+)
 
 SLOWER = SoughtChange(case="gemm", kind="slower", ratio=1.04)
 WRONG = SoughtChange(case="gemm", kind="fails", outcome="mismatch")

@@ -8,9 +8,7 @@ from tests.unit.verbs.regress.plan.sides import built, failed, function, side
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Outcome
 from tileyard.verbs.regress.plan.static import compare_sides
-from tileyard.verbs.regress.result.figures import BUILD, Change
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.timed import Regression
+from tileyard.verbs.regress.result import BUILD, Change, Gate, Regression
 
 GATE = Gate(margin=0.02)
 

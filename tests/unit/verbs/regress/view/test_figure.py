@@ -11,9 +11,8 @@ from tests.conftest import ROOT
 from tests.unit.verbs.regress.plan.sides import timed
 
 from tileyard.cli.main import main
-from tileyard.verbs.regress.plan.verdicts import sort_rows
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.timed import Regression, TimedRow
+from tileyard.verbs.regress.plan.pairs import sort_rows
+from tileyard.verbs.regress.result import Gate, Regression, TimedRow
 from tileyard.verbs.regress.view.figure import COLOURS, _arrange, render_png
 
 REPORTS = str(ROOT / "examples" / "reports" / "perf_reports.json")

@@ -8,12 +8,23 @@ import pytest
 from rich.console import Console
 from tests.unit.verbs.regress.plan.sides import timed
 
-from tileyard.verbs.regress.result.figures import BuildTimes, Change
-from tileyard.verbs.regress.result.gate import Gate
-from tileyard.verbs.regress.result.limits import parse_limits
-from tileyard.verbs.regress.result.timed import Control, Mean, Ratio, Regression, TimedRow
-from tileyard.verbs.regress.view.markdown import draw_interval, render_comment
-from tileyard.verbs.regress.view.regress import describe_controls, print_regression
+from tileyard.verbs.regress.result import (
+    BuildTimes,
+    Change,
+    Control,
+    Gate,
+    Mean,
+    Ratio,
+    Regression,
+    TimedRow,
+    parse_limits,
+)
+from tileyard.verbs.regress.view.regress import (
+    describe_controls,
+    draw_interval,
+    print_regression,
+    render_comment,
+)
 
 ROWS = (
     TimedRow(case="gone|`x`", verdict="missing"),

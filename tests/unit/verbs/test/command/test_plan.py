@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tileyard.cli.main import main
-from tileyard.verbs.test.plan.memory import update_memory
+from tileyard.verbs.test.plan.lanes import update_memory
 from tileyard.verbs.test.result.achieved import Startup
 
 SUITE = """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.test.result.result import Expected
 
 Expect = Callable[..., list[Expected]]
 

@@ -11,12 +11,22 @@ from hypothesis import strategies as st
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, KernelWork, Step
 from tileyard.base.quarantine import Quarantine
-from tileyard.verbs.test.plan.choosing import Wish, choose, find_covering, find_policy
-from tileyard.verbs.test.plan.dtypes import canonical_dtype, dtype_class
-from tileyard.verbs.test.result.records import LeftOut, Policy, Rule, Selection, Suite, SuiteCase
+from tileyard.verbs.test.plan.choosing import (
+    Wish,
+    canonical_dtype,
+    choose,
+    dtype_class,
+    find_covering,
+    find_policy,
+    is_expression,
+    select,
+)
+from tileyard.verbs.test.result.result import LeftOut, Policy, Rule, Selection, Suite, SuiteCase
 
 TODAY = datetime.date(2026, 11, 21)
 WORK = CommandWork(run=Step(argv=("true",)))
+NAMES = {"a": "123", "b": "2", "c/x-*": "34", "7[f]": "5"}
+EVERY = frozenset("12345")
 
 
 def case(
@@ -430,3 +440,39 @@ def test_a_policy_that_does_not_exist_is_refused() -> None:
 def test_types_are_known_by_their_usual_names(text: str, name: str, kind: str) -> None:
     """What people call a type is found, and what is not known is a class of its own."""
     assert (canonical_dtype(text), dtype_class(text)) == (name, kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("not b", "1345"),
+        ("a and not b", "13"),
+        ("a or c/x-*", "1234"),
+        ("a and b or c/x-*", "234"),
+        ("a and (b or c/x-*)", "23"),
+        ("not (a or 7[f])", "4"),
+        ("  ( not a )and(c/x-*)  ", "4"),
+        ("a and\tnot not b", "2"),
+    ],
+)
+def test_names_are_joined_as_in_python(text: str, expected: str) -> None:
+    """Whatever characters they hold."""
+    found = select(text, EVERY, lambda name: frozenset(NAMES[name]))
+    assert is_expression(text)
+    assert found == frozenset(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["a b", "a and", "and a", "a or or b", "(a or b", "a ()", "a (b)", "not ", "() or a"]
+)
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    """In one line that shows what one looks like."""
+    with pytest.raises(UsageError, match="is not an expression of names with and, or, not"):
+        select(text, EVERY, lambda name: frozenset(NAMES[name]))
+
+
+@pytest.mark.parametrize("text", ["not " * 50_000 + "a", "(" * 5_000 + "a" + ")" * 5_000])
+def test_what_is_nested_too_deep_is_refused(text: str) -> None:
+    """And ends nothing else."""
+    with pytest.raises(UsageError, match="is not an expression of names"):
+        select(text, EVERY, lambda name: frozenset(NAMES[name]))

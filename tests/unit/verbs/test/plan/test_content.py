@@ -19,7 +19,7 @@ from tileyard.base.model import (
 from tileyard.base.settings import read_settings
 from tileyard.verbs.test.plan.content import Contents, NamedFiles
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Suite, SuiteCase
+from tileyard.verbs.test.result.result import Suite, SuiteCase
 
 SUITE = """
 name = "reductions"

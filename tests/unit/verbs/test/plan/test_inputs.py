@@ -7,7 +7,7 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.settings import read_settings
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Suite
+from tileyard.verbs.test.result.result import Suite
 
 SUITE = """\
 name = "s"

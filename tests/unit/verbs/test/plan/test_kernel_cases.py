@@ -12,9 +12,15 @@ from tileyard.engine.authors import Authors
 from tileyard.frontend.declare import KernelInfo
 from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Rule, Suite
-from tileyard.workers.protocol import AuthorReply, DescribeKernels, Failed, Kernels
-from tileyard.workers.question import AnswerT, Question
+from tileyard.verbs.test.result.result import Rule, Suite
+from tileyard.workers.protocol import (
+    AnswerT,
+    AuthorReply,
+    DescribeKernels,
+    Failed,
+    Kernels,
+    Question,
+)
 
 GEMM = KernelInfo(
     name="gemm",

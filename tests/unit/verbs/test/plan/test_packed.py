@@ -12,9 +12,9 @@ from tileyard.base.errors import BundleError, DamagedError
 from tileyard.base.model import BuildKey, Case, CommandWork, Digest, GoldenKey, HotRun, Step
 from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import Programs, ProgramSite
-from tileyard.targets.command.step_site import StepSite
+from tileyard.targets.command.given import StepSite
 from tileyard.verbs.test.plan.packed import PackedSuite, find_packed, pack_suite, unpack_suite
-from tileyard.verbs.test.result.records import Rule, Suite, SuiteCase
+from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import CommandRun, Golden, RunEntry
 
 TREE = Digest("ab" * 20)

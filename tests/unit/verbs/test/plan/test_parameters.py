@@ -14,7 +14,7 @@ from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import ImportedTime
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Suite
+from tileyard.verbs.test.result.result import Suite
 
 TODAY = datetime.date(2026, 11, 21)
 SUITE = """\

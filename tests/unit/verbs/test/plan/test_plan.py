@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tileyard.base.errors import UsageError
 from tileyard.verbs.test.plan.pieces import Costs
 from tileyard.verbs.test.plan.plan import Split, compare, make_plan
-from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.test.result.result import Expected
 
 LONG_TAIL = ROOT / "tests" / "data" / "st_long_tail.csv"
 SLOTS = 64

@@ -3,13 +3,12 @@
 import pytest
 
 from tileyard.base.errors import UsageError
+from tileyard.verbs.test.plan.budget import IN_SHARD, Bounds, Narrowed, narrow
 from tileyard.verbs.test.plan.durations import expect_imported
 from tileyard.verbs.test.plan.imports import ImportedTime
-from tileyard.verbs.test.plan.outlook import IN_SHARD, Bounds, Narrowed, narrow
-from tileyard.verbs.test.plan.pieces import Costs
+from tileyard.verbs.test.plan.pieces import Costs, Shard
 from tileyard.verbs.test.plan.plan import predict
-from tileyard.verbs.test.plan.shards import Shard
-from tileyard.verbs.test.result.records import Expected
+from tileyard.verbs.test.result.result import Expected
 
 
 def make_expected(*seconds: float, case_s: float = 0.0) -> tuple[Expected, ...]:

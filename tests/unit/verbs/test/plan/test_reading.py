@@ -9,7 +9,7 @@ import pytest
 from tileyard.base.model import CommandWork, Limits, OutputCheck, Step, Tolerance
 from tileyard.base.settings import Settings, read_settings
 from tileyard.verbs.test.plan.reading import read_draft, read_suite
-from tileyard.verbs.test.result.records import Suite, SuiteCase
+from tileyard.verbs.test.result.result import Suite, SuiteCase
 
 SUITE = """
 name = "reductions"

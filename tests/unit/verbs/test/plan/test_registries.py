@@ -13,7 +13,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork
 from tileyard.base.settings import Settings, read_settings
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import SuiteCase
+from tileyard.verbs.test.result.result import SuiteCase
 
 PAGE = ROOT / "docs" / "how-to" / "bring-a-suite.md"
 REGISTRY = """

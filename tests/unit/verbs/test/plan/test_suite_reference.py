@@ -13,7 +13,7 @@ from tileyard.verbs.test.plan.files import tables
 from tileyard.verbs.test.plan.files.drafts import TAKEN
 from tileyard.verbs.test.plan.files.steps import PLACES_OF
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import PolicyTable, Rule
+from tileyard.verbs.test.result.result import PolicyTable, Rule
 
 PAGE = Path(__file__).parents[5] / "docs" / "reference" / "suites.md"
 

@@ -11,7 +11,7 @@ from tileyard.base.events import CaseEnded, Event
 from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
-from tileyard.targets.command.step_site import VARIABLE
+from tileyard.targets.command.given import VARIABLE
 from tileyard.verbs.test.options.test import start_test
 from tileyard.verbs.test.result.result import SuiteResult
 

@@ -16,7 +16,7 @@ from tileyard.verbs.test.plan.content import (
     parse_changed,
 )
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.records import Suite
+from tileyard.verbs.test.result.result import Suite
 
 SUITE = """
 name = "all"

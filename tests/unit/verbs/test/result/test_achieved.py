@@ -14,7 +14,7 @@ from tileyard.verbs.test.result.achieved import (
     measure_makespans,
     measure_startup,
 )
-from tileyard.verbs.test.result.records import Expected, Piece, Plan
+from tileyard.verbs.test.result.result import Expected, Piece, Plan
 from tileyard.verbs.test.view.words import describe_time
 
 

@@ -7,8 +7,13 @@ import pytest
 
 from tileyard.base.model import CommandWork, Outcome, Step, Trial
 from tileyard.base.quarantine import Quarantine
-from tileyard.verbs.test.result.records import SuiteCase
-from tileyard.verbs.test.result.result import SuiteResult, fails_run, judge_cases, skip_unbegun
+from tileyard.verbs.test.result.result import (
+    SuiteCase,
+    SuiteResult,
+    fails_run,
+    judge_cases,
+    skip_unbegun,
+)
 
 CARE = Quarantine(cases="*", owner="ana", reason="flaky card", until=date.max)
 

@@ -16,10 +16,15 @@ from tests.unit.show.suite_results import one_of_each, suite_result, verdict
 from tileyard.base.model import INFRASTRUCTURE, Outcome
 from tileyard.base.quarantine import Quarantine
 from tileyard.verbs.test.plan.imports import read_junit
-from tileyard.verbs.test.result.records import LeftOut
-from tileyard.verbs.test.result.result import Attempted, CaseVerdict, SuiteResult, skip_unbegun
-from tileyard.verbs.test.view.files import Report
+from tileyard.verbs.test.result.result import (
+    Attempted,
+    CaseVerdict,
+    LeftOut,
+    SuiteResult,
+    skip_unbegun,
+)
 from tileyard.verbs.test.view.junit import TAIL_BYTES, write_junit
+from tileyard.verbs.test.view.words import Report
 
 AGAIN = ("stackTrace", "system-out", "system-err")
 CHILDREN = {

@@ -2,18 +2,44 @@
 
 import html
 import io
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 from rich.console import Console
+from tests.conftest import ROOT
 from tests.unit.show.suite_results import one_of_each, suite_result, verdict
 
+from tileyard.base.decoding import decode_json
 from tileyard.base.model import Mismatch, Outcome
-from tileyard.verbs.test.result.records import LeftOut
-from tileyard.verbs.test.result.result import Attempted, CaseVerdict, SuiteResult
+from tileyard.base.quarantine import Quarantine
+from tileyard.store.base import CaseTimes
+from tileyard.verbs.test.plan.budget import Bounds, narrow
+from tileyard.verbs.test.plan.durations import summarize_history
+from tileyard.verbs.test.plan.pieces import Shard
+from tileyard.verbs.test.plan.plan import predict
+from tileyard.verbs.test.result.result import (
+    Attempted,
+    CaseVerdict,
+    Expected,
+    LeftOut,
+    Makespan,
+    Piece,
+    Plan,
+    SuiteResult,
+)
+from tileyard.verbs.test.view.history import print_history
 from tileyard.verbs.test.view.markdown import render_page
-from tileyard.verbs.test.view.suite import print_suite
-from tileyard.verbs.test.view.words import rerun_command
+from tileyard.verbs.test.view.plan import LISTED, print_prediction
+from tileyard.verbs.test.view.suite import (
+    Summary,
+    print_suite,
+    write_summary,
+)
+from tileyard.verbs.test.view.words import Report, rerun_command
 
 WHOLE = """\
 suite ops, policy nightly: 7 cases in 3 min 20 s, run r
@@ -242,3 +268,182 @@ def test_a_reference_is_doubted_where_a_whole_testcase_is_wrong_alike() -> None:
         for said in (show(result), page):
             assert expected in said
             assert ("is the reference right?" in said) is bool(expected)
+
+
+def test_it_says_what_machines_ask_first(tmp_path: Path) -> None:
+    """Version, exit status, counts of every outcome, and who failed, without a look at the verdicts."""
+    path = tmp_path / "summary.json"
+    write_summary(one_of_each(), Report(path))
+    content = json.loads(path.read_text())
+    result = content.pop("result")
+    counts = dict.fromkeys(map(str, Outcome), 0)
+    counts |= {"passed": 2, "mismatch": 2, "infra_error": 1, "skipped": 1, "not_run": 1}
+    expected = {
+        "version": 1,
+        "exit_status": 1,
+        "counts": counts,
+        "failures": ["row/f16", "sort/i8"],
+        "faults": ["cast/f4"],
+        "quarantined": ["cast/f8"],
+        "flaky": ["col/f16"],
+    }
+    assert content == expected
+    assert result["verdicts"][1]["attempts"][0]["outcome"] == "crashed"
+    assert result["makespan"]["bound_s"] == 100.0
+
+
+def test_each_case_that_ended_badly_is_listed_once(tmp_path: Path) -> None:
+    """A fault in quarantine is not one of the run's; a case in quarantine that passed is nothing at all."""
+    path = tmp_path / "summary.json"
+    spared = verdict("t/lost", Outcome.INFRA_ERROR, spared=True)
+    fine = verdict("t/fine", Outcome.PASSED, spared=True)
+    write_summary(suite_result(spared, fine), Report(path))
+    summary = decode_json(path.read_bytes(), Summary)
+    expected = ((), (), ("t/lost",), 0)
+    assert summary.failures == expected[0]
+    assert summary.faults == expected[1]
+    assert summary.quarantined == expected[2]
+    assert summary.exit_status == expected[3]
+
+
+def test_it_can_be_read_again(tmp_path: Path) -> None:
+    """Nothing of the result is lost."""
+    path = tmp_path / "summary.json"
+    expected = one_of_each()
+    write_summary(expected, Report(path))
+    assert decode_json(path.read_bytes(), Summary).result == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Summary,
+        SuiteResult,
+        LeftOut,
+        CaseVerdict,
+        Attempted,
+        Mismatch,
+        Quarantine,
+        Makespan,
+        Plan,
+        Piece,
+    ],
+)
+def test_every_key_is_documented(kind: type[msgspec.Struct]) -> None:
+    """docs/reference/summary.md names all that can be in the file."""
+    page = (ROOT / "docs" / "reference" / "summary.md").read_text()
+    unknown = [
+        field.name for field in msgspec.structs.fields(kind) if f"`{field.name}`" not in page
+    ]
+    expected: list[str] = []
+    assert unknown == expected
+
+
+def test_names_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
+    """A path of undecodable bytes is written with marks in their places."""
+    path = tmp_path / "summary.json"
+    odd = msgspec.structs.replace(suite_result(verdict("t/a", Outcome.PASSED)), path="a\udc80b")
+    write_summary(odd, Report(path))
+    expected = "a?b"
+    assert json.loads(path.read_text())["result"]["path"] == expected
+
+
+def shown(expected: Sequence[Expected], **fields: object) -> list[str]:
+    """The lines of a prediction on two slots with these other ``fields``."""
+    file = io.StringIO()
+    prediction = replace(predict(expected, 2), **fields)
+    print_prediction(Console(file=file, width=160), prediction)
+    return file.getvalue().splitlines()
+
+
+def make_expected(count: int) -> tuple[Expected, ...]:
+    """Testcases of one case, ten minutes each."""
+    return tuple(Expected(case=f"t{i}/a", testcase=f"t{i}", seconds=600.0) for i in range(count))
+
+
+def test_bounds_prediction_and_reason_are_shown() -> None:
+    """With what is usual instead."""
+    lines = shown(make_expected(3))
+    expected = [
+        "3 cases of 3 testcases, 30 min 0 s of work on 2 slots (expected times: 3 from earlier runs)",
+        "lower bound of any split, max(longest case, total/slots): 15 min 0 s",
+        "lower bound of these pieces, max(longest piece, total/slots): 15 min 0 s;"
+        " predicted 20 min 0 s, 33.3 % more",
+        "why: pieces end unevenly: the last one ends 5 min later than if the work could be"
+        " spread evenly",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert sum("longest first" in line for line in lines) == 3
+    assert any(
+        line.split() == ["whole", "testcases,", "by", "name", "3", "20", "min", "0", "s", "1.333"]
+        for line in lines
+    )
+
+
+def test_what_is_left_out_is_listed_with_reasons() -> None:
+    """A line per kind of reason; cases that another shard runs are counted only."""
+    left = [LeftOut(case=f"x/{i}", reason=f"not wanted: {i}") for i in range(LISTED + 3)]
+    left.append(LeftOut(case="y/0", reason="another shard than 1/2 runs it"))
+    lines = shown(make_expected(1), left_out=tuple(left))
+    expected = [
+        f"left out: {LISTED + 4} cases",
+        f"  {LISTED + 3}  not wanted ({LISTED + 3} reasons): x/0, x/1, x/2, x/3, x/4, ...",
+        "--json lists all",
+    ]
+    assert [line for line in lines if line in expected] == expected
+    assert not any("y/0" in line for line in lines)
+
+
+def test_shards_are_compared_with_their_mean() -> None:
+    """So that an uneven division is seen."""
+    shard = Shard(number=1, count=2)
+    found = narrow(make_expected(6), ["f"] * 6, Bounds(shard=shard))
+    expected = "shard 1/2: 30 min 0 s of 60 min 0 s; the longest shard has no more than the mean"
+    assert expected in shown(found.expected, shard=shard, shards_s=found.shards_s)
+
+
+def test_an_estimate_is_no_history() -> None:
+    """What nothing is known of is said to be so."""
+    cases = (
+        Expected(case="t/a", testcase="t", seconds=1.0, source="family"),
+        Expected(case="t/b", testcase="t", seconds=1.0, source="default"),
+    )
+    expected = "1 estimated from their family, 1 of which nothing is known"
+    assert expected in shown(cases)[0]
+
+
+def test_names_of_others_cannot_drive_the_terminal() -> None:
+    """Control characters in names are not passed on."""
+    cases = (Expected(case="t\x1b[31m/a", testcase="t\x1b[31m", seconds=9.0),)
+    left = (LeftOut(case="\x1b[31m", reason="\x1b[0m"),)
+    expected = "\x1b"
+    assert expected not in "\n".join(shown(cases, left_out=left))
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
+    """Quantiles always; the longest cases and what has moved with --tail."""
+    times = [
+        CaseTimes(
+            case="sum/a",
+            testcase="sum",
+            before_s=(60.0, 60.0, 60.0),
+            after_s=(90.0, 90.0, 90.0),
+        )
+    ]
+    file = io.StringIO()
+    print_history(Console(file=file, width=160), summarize_history(times, 3.0), tail=tail)
+    text = file.getvalue()
+    expected = "1 case in 6 finished runs; one run of each takes 75 s in all"
+    assert expected in text
+    assert "99 % 75 s" in text
+    for word in ("longest cases", "longest testcases", "moved since", "1.50", "3 / 3", "100.0 %"):
+        assert (word in text) is tail
+
+
+def test_a_quiet_week_is_told() -> None:
+    """Nothing moved is said with how many cases that rests on."""
+    file = io.StringIO()
+    print_history(Console(file=file, width=160), summarize_history([], 0.0), tail=True)
+    expected = "of 0 cases that can be compared"
+    assert expected in file.getvalue()

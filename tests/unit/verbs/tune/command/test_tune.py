@@ -8,7 +8,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import TimingPolicy
 from tileyard.verbs.tune.command import session
 from tileyard.verbs.tune.command.tune import tune
-from tileyard.verbs.tune.options.tune import StartTune
+from tileyard.verbs.tune.options import StartTune
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ import contextlib
 import msgspec
 import pytest
 
-from tileyard.base.draws import Draw
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import Value
+from tileyard.base.model import Draw, Value
 from tileyard.frontend.declare import KernelInfo
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import CHUNK, OpenSpace, open_space
 from tileyard.workers.protocol import (
     Accepted,

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tileyard.base.draws import Draw
 from tileyard.base.model import (
     Batch,
     Device,
+    Draw,
     KernelWork,
     Keys,
     Limits,
@@ -24,7 +24,7 @@ from tileyard.base.model import (
     Trial,
 )
 from tileyard.store.trials import open_store
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.contest import FINALS
 from tileyard.verbs.tune.plan.deciding import find_deciding
 from tileyard.verbs.tune.plan.space import OpenSpace

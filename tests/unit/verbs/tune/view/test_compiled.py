@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import BuildKey, Outcome
-from tileyard.targets.reported import Resources
+from tileyard.targets.own_sources import Resources
 from tileyard.verbs.tune.result.records import CompileResult
 from tileyard.verbs.tune.view.compiled import print_compiled
 

@@ -8,28 +8,29 @@ from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.prerequisites import Prerequisites
+from tileyard.artifacts.compat import Prerequisites, find_fault
 from tileyard.base.errors import UsageError
-from tileyard.base.measures import Measure
 from tileyard.base.model import (
     PLACES,
+    WHOLE,
+    BuildPart,
     CommandWork,
     HotRun,
     KernelWork,
     Limits,
+    Measure,
     OutputCheck,
     Step,
     Tolerance,
 )
-from tileyard.base.parts import WHOLE, BuildPart
-from tileyard.base.places import Place
+from tileyard.base.places import Document, Place
 from tileyard.base.quarantine import Quarantine
 from tileyard.base.strict import decode
 from tileyard.base.wording import count_of
-from tileyard.verbs.test.plan.choosing import is_about, nearest
-from tileyard.verbs.test.plan.dtypes import canonical_dtype
-from tileyard.verbs.test.plan.files.inputs import InputFiles
-from tileyard.verbs.test.plan.files.parameters import show_value
+from tileyard.devices.base import NAME
+from tileyard.devices.classes import CLASSES
+from tileyard.verbs.test.plan.choosing import canonical_dtype, is_about, nearest
+from tileyard.verbs.test.plan.files.parameters import InputFiles, show_value
 from tileyard.verbs.test.plan.files.steps import (
     OF_TESTCASE,
     BuildPlan,
@@ -55,7 +56,7 @@ from tileyard.verbs.test.plan.files.tables import (
     TestcaseTable,
     check_name,
 )
-from tileyard.verbs.test.result.records import Belonging, Policy, Rule, Suite, SuiteCase
+from tileyard.verbs.test.result.result import Belonging, Policy, Rule, Suite, SuiteCase
 
 TAKEN = frozenset(
     {*PLACES, "suite", "python", "testcase", "case", "dtype", "shape", "valid_shape", "seed"}
@@ -430,3 +431,24 @@ def _fill_shape(shape: Shape | Text | None, values: Mapping[str, str]) -> Shape 
     if not all(part.isdecimal() for part in parts):
         shape.place.fail(f"{text!r} is not a shape; one is written as 16x64")
     return tuple(int(part) for part in parts)
+
+
+def read_require(raw: object, place: Place) -> Prerequisites:
+    """The requirements written at a place. Raises UsageError with file, line and key."""
+    needed = decode(raw, Prerequisites, place)
+    keys, reason = find_fault(needed)
+    if reason:
+        for key in keys:
+            place = place / key
+        place.fail(reason)
+    for kind in needed.devices:
+        if NAME.fullmatch(f"{kind}:0") is None:
+            known = ", ".join(sorted(CLASSES))
+            (place / "devices" / kind).fail(f"{kind!r} is not a class of devices", f"as {known}")
+    return needed
+
+
+def read_require_file(path: Path) -> Prerequisites:
+    """The requirements in a TOML file, with the keys of ``[require]``. Raises UsageError."""
+    document = Document(path)
+    return read_require(document.table, Place(document=document))

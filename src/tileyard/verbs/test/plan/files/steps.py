@@ -1,25 +1,25 @@
 """Converts tables of steps to steps: fills ``{names}`` whose values are known by now, looks for programs."""
 
 import glob
+import itertools
 import os
 import re
 import shutil
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from tileyard.artifacts.compat import find_near
 from tileyard.artifacts.digests import find_problem
-from tileyard.artifacts.prerequisites import find_near
-from tileyard.base.model import PLACES, Step
-from tileyard.base.parts import BuildPart, GoldenPart
+from tileyard.base.model import PLACES, BuildPart, GoldenPart, Step
 from tileyard.base.places import Place, Table
 from tileyard.base.strict import decode
+from tileyard.base.wording import find_similar, name_some
 from tileyard.processes.answers import VARIABLE
-from tileyard.verbs.test.plan.files.nearest import name_nearest
 from tileyard.verbs.test.plan.files.tables import (
     BuildTable,
     GoldenTable,
@@ -30,8 +30,10 @@ from tileyard.verbs.test.plan.files.tables import (
     VariableTable,
 )
 
+FOLDERS = 20
+"""Folders whose files are compared with a name that is not there."""
+_SIGN = re.compile(r"[*?[]")
 Kind = Literal["build", "golden", "run", "check", "hot", "hot check", "list"]
-
 DEVICE = ("device", "device_physical")
 PLACES_OF: dict[Kind, frozenset[str]] = {
     "build": frozenset({"out", "cache", "threads", "toolchain", "targets"}),
@@ -49,7 +51,6 @@ ALONE = ("targets", "cases", "works")
 """Places that become several arguments, and so must be arguments of their own."""
 OF_TESTCASE = frozenset({"suite", "python", "testcase"})
 """Names with the same value for all cases of a testcase."""
-
 INTERPRETER = re.compile(r"python[\d.]*|(ba|da|z|k)?sh|perl|ruby|node|lua")
 _IS_CODE = re.compile(r"-\w*c\w*|-m")
 """Options behind which an argument is code, or the name of a module."""
@@ -57,6 +58,26 @@ BRACES = "write {{ for a literal brace"
 _NOTHING: frozenset[str] = frozenset()
 _PLACES = frozenset(PLACES)
 Form = TypeVar("Form", bound=StepTable)
+ALL = "*"
+"""In place of a name: all variables are passed on."""
+
+
+def name_nearest(path: Path) -> str:
+    """A hint for a missing absolute path or glob: the name most like it, or some of those that are there."""
+    above = next(one for one in path.parents if any(True for _ in _find(one)))
+    wanted = path.parts[len(above.parts)]
+    folders = [one for one in itertools.islice(_find(above), FOLDERS) if one.is_dir()]
+    names = sorted({one.name for folder in folders for one in folder.iterdir()})
+    if near := find_similar(wanted, names):
+        return f"did you mean {near!r}?"
+    return f"{above} contains {name_some(names)}" if names else ""
+
+
+def _find(pattern: Path) -> Iterator[Path]:
+    if not _SIGN.search(str(pattern)):
+        return iter([pattern] if pattern.exists() else [])
+    base = Path(pattern.anchor)
+    return base.glob(str(pattern.relative_to(base)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,8 +145,6 @@ class Text:
 
 Env = Mapping[str, Text]
 """Variables of steps."""
-ALL = "*"
-"""In place of a name: all variables are passed on."""
 
 
 def read_text(text: str, place: Place) -> Text:

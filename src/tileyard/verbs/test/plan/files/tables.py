@@ -6,8 +6,7 @@ import msgspec
 
 from tileyard.base.clock import LONGEST_S
 from tileyard.base.decoding import Text
-from tileyard.base.measures import Better
-from tileyard.base.model import NanPolicy, Outcome, Value
+from tileyard.base.model import Better, NanPolicy, Outcome, Value
 from tileyard.base.places import Place, Table
 from tileyard.base.strict import Strict
 

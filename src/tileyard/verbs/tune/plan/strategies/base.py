@@ -1,10 +1,95 @@
 """The interface of a strategy."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pkgutil import resolve_name
 from typing import Protocol
 
-from tileyard.base.model import Trial
-from tileyard.verbs.tune.plan.strategies.points import Config, Points
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Trial, Value
+
+Config = dict[str, Value]
+STRATEGIES: dict[str, str] = {
+    "random": "tileyard.verbs.tune.plan.strategies.in_order:AtRandom",
+    "grid": "tileyard.verbs.tune.plan.strategies.in_order:Grid",
+}
+"""Names of strategies, each with its ``module:Class``."""
+
+
+class Points:
+    """The points of a space: a product of ``axes``, for each of the configs ``listed``, if any.
+
+    A point has a number below ``size``, which counts in the space's order: the last axis varies fastest. Its
+    place is an index for each of ``lengths``: into the listed configs, if any, and then into the values of
+    each axis.
+    """
+
+    def __init__(self, axes: Mapping[str, Sequence[Value]], listed: Sequence[Config] = ()) -> None:
+        self.axes = {name: unique(values) for name, values in axes.items()}
+        bare = ({k: v for k, v in one.items() if k not in axes} for one in listed)
+        self.listed = tuple({canonical_json(one): one for one in bare}.values())
+        base = [len(self.listed)] if self.listed else []
+        self.lengths = (*base, *(len(values) for values in self.axes.values()))
+        self.size = math.prod(self.lengths)
+
+    def config_at(self, number: int) -> Config:
+        """The config of the point with this number."""
+        place = list(self.split(number))
+        config = dict(self.listed[place.pop(0)]) if self.listed else {}
+        axes = zip(self.axes.items(), place, strict=True)
+        return config | {name: values[index] for (name, values), index in axes}
+
+    def find(self, config: Config) -> int | None:
+        """The number of the point of a config; None for one that is not in the space."""
+        rest = dict(config)
+        place: list[int | None] = []
+        for name, indexes in self._indexes.items():
+            value = rest.pop(name, None)
+            place.append(indexes.get((type(value), value)))
+        if self.listed:
+            place.insert(0, self._listed_indexes.get(canonical_json(rest)))
+        elif rest:
+            return None
+        known = [index for index in place if index is not None]
+        return self.join(known) if len(known) == len(place) else None
+
+    def split(self, number: int) -> tuple[int, ...]:
+        """The place of the point with this number."""
+        place = []
+        for length in reversed(self.lengths):
+            number, index = divmod(number, length)
+            place.append(index)
+        return tuple(reversed(place))
+
+    def join(self, place: Sequence[int]) -> int:
+        """The number of the point at this place."""
+        number = 0
+        for length, index in zip(self.lengths, place, strict=True):
+            number = number * length + index
+        return number
+
+    def values_of(self, name: str) -> tuple[Value, ...]:
+        """The values of a parameter in all points."""
+        listed = (config[name] for config in self.listed if name in config)
+        return unique((*self.axes.get(name, ()), *listed))
+
+    @cached_property
+    def _indexes(self) -> dict[str, dict[tuple[type, object], int]]:
+        return {
+            name: {(type(value), value): index for index, value in enumerate(values)}
+            for name, values in self.axes.items()
+        }
+
+    @cached_property
+    def _listed_indexes(self) -> dict[str, int]:
+        return {canonical_json(config): index for index, config in enumerate(self.listed)}
+
+
+def unique(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Values without repetition; 1, 1.0 and true are three values."""
+    return tuple({(type(value), value): value for value in values}.values())
 
 
 class Strategy(Protocol):
@@ -46,3 +131,14 @@ class Strategy(Protocol):
         not count as one.
         """
         ...
+
+
+def make_strategy(name: str, points: Points, *, trials: int, seed: int) -> Strategy:
+    """The strategy of this name for a space of which at most ``trials`` points are tried. Raises
+    UsageError.
+    """
+    if name not in STRATEGIES:
+        known = ", ".join(sorted(STRATEGIES))
+        raise UsageError(f"there is no strategy {name!r}", hint=f"known strategies: {known}")
+    strategy: Strategy = resolve_name(STRATEGIES[name])(points, trials=trials, seed=seed)
+    return strategy

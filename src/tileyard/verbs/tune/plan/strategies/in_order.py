@@ -1,10 +1,17 @@
 """Proposes points in an order that no result changes."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from tileyard.base.model import Trial
-from tileyard.verbs.tune.plan.strategies.points import Config, Points
+from tileyard.verbs.tune.plan.strategies.base import Config, Points
+
+MOST_LISTED: Final = 1 << 20
+"""Of a larger space no order of all points is made: this many times a point is drawn, each of them
+proposed once.
+"""
 
 
 class InOrder:
@@ -33,3 +40,31 @@ class InOrder:
 
     def reject(self, config: Config) -> None:
         """The order stays."""
+
+
+class Grid(InOrder):
+    """All points in the order of the space, the last axis fastest."""
+
+    def __init__(self, points: Points, *, trials: int, seed: int) -> None:
+        super().__init__(points, range(points.size))
+
+
+class AtRandom(InOrder):
+    """Points in a random order; in the order of the space if all of them, or only one, are to be tried."""
+
+    def __init__(self, points: Points, *, trials: int, seed: int) -> None:
+        super().__init__(points, _order(points.size, trials, random.Random(seed)))
+
+
+def _order(size: int, trials: int, generator: random.Random) -> Iterator[int]:
+    if size <= trials or trials == 1:
+        yield from range(size)
+    elif size <= MOST_LISTED:
+        yield from generator.sample(range(size), size)
+    else:
+        seen: set[int] = set()
+        for _ in range(MOST_LISTED):
+            number = generator.randrange(size)
+            if number not in seen:
+                seen.add(number)
+                yield number

@@ -7,10 +7,8 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.testing import StrategyContract
 from tileyard.testing.strategies import AXES, HUGE, LISTED, MakeStrategy
-from tileyard.verbs.tune.plan.strategies.at_random import AtRandom
-from tileyard.verbs.tune.plan.strategies.grid import Grid
-from tileyard.verbs.tune.plan.strategies.points import Points
-from tileyard.verbs.tune.plan.strategies.registry import STRATEGIES, make_strategy
+from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, Points, make_strategy
+from tileyard.verbs.tune.plan.strategies.in_order import AtRandom, Grid
 
 
 class TestGrid(StrategyContract):

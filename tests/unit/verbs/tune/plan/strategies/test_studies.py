@@ -12,10 +12,10 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Device, Keys, Outcome, Trial
 from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
-from tileyard.verbs.tune.options.tune import TuneRequest
+from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.strategies.base import Config, Points
 from tileyard.verbs.tune.plan.strategies.in_order import InOrder
-from tileyard.verbs.tune.plan.strategies.points import Config, Points
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.tuning import tell_recorded
 from tileyard.workers.protocol import Space

@@ -1,1 +1,0 @@
-"""The engine's side: what is read, chosen and run."""

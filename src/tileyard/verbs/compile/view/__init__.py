@@ -1,1 +1,0 @@
-"""How it is shown, during the run and after it."""
