@@ -25,7 +25,7 @@ OTHER_MEANINGS = {
     "verbs/ci/plan/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",
     "verbs/ci/plan/workflow_duplicates.py": "a kind of work in workflows",
     "verbs/ci/plan/workflow_work.py": "a kind of work in workflows",
-    "workers/run_records.py": "devices of torch",
+    "workers/golden.py": "devices of torch",
     "pytest_plugin/flags.py": "the default of an option, as pytest is told it",
 }
 """Modules in which such a word names something else."""
