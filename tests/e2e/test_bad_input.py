@@ -291,6 +291,12 @@ def test_a_home_that_cannot_be_read(cli: CommandLine, home: str) -> None:
         assert len(done.stderr.splitlines()) == (done.returncode != 0), (command, done.stderr)
 
 
+def test_trials_are_exported_to_a_named_file(cli: CommandLine) -> None:
+    """Without one a line says so, before anything is read."""
+    assert "-o" in read_line(cli, cli.run_here("trials", "export"))
+    assert not cli.home.exists()
+
+
 def test_objects_that_are_no_folder(cli: CommandLine) -> None:
     """The engine says so, instead of ending."""
     cli.home.mkdir()

@@ -65,13 +65,15 @@ def export(
     from tileyard.store.choices import encode_trials, list_choices
     from tileyard.store.trials import TrialQuery
 
+    if not output:
+        raise UsageError("name the file to write with -o")
     with open_store() as (store, home):
         found = store.list_trials(TrialQuery(run=subject, limit=0))
         found = found or store.list_trials(TrialQuery(kernel=subject, limit=0))
     if not found:
         what = f"of {subject} " if subject else ""
         raise UsageError(f"no trial {what}is recorded in {home}")
-    write_file(output or "", encode_trials(reversed(found), list_choices(home)))
+    write_file(output, encode_trials(reversed(found), list_choices(home)))
     return 0
 
 
