@@ -430,7 +430,7 @@ class StartTune(KernelVerb["StudyResult"], kw_only=True):
     kernel's name. ``fresh`` is as in a yard.
     """
 
-    opener = "tileyard.verbs.tune.plan.tables:open_tune"
+    opener = "tileyard.verbs.tune.plan.opening:open_tune"
     result = "tileyard.verbs.tune.result.records:StudyResult"
     is_timing = True
 
@@ -449,7 +449,7 @@ class StartTable(Verb["TableResult"], kw_only=True):
     Each shape is ``within`` that share of its best time.
     """
 
-    opener = "tileyard.verbs.tune.plan.tables:open_tables"
+    opener = "tileyard.verbs.tune.plan.opening:open_tables"
     result = "tileyard.verbs.tune.result.records:TableResult"
 
     tune: StartTune

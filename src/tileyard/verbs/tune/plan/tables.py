@@ -1,4 +1,4 @@
-"""Opens the verb ``tune``, for one shape or many: a study per shape, in one run, and the dispatch table."""
+"""The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +13,13 @@ from tileyard.base.model import Device
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import choose_devices
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.choices import add_choices, list_choices
-from tileyard.verbs.tune.options import StartTable, StartTune
+from tileyard.verbs.tune.options import StartTable
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study
-from tileyard.verbs.tune.result.records import StudyResult, TableResult
+from tileyard.verbs.tune.result.records import TableResult
 
 
 async def open_table(
@@ -99,28 +98,3 @@ def write_down(home: Path, result: TableResult) -> None:
                 )
             )
     add_choices(home, chosen)
-
-
-async def open_tune(start: StartTune, bench: Bench) -> "Plan[StudyResult]":
-    """A study, or one of a bundle's configs."""
-    if start.bundle:
-        from tileyard.verbs.tune.plan.tuning import open_packed_study
-
-        return await open_packed_study(start, bench)
-    devices = choose_devices(start.devices, start.target, bench.settings)
-    authors = bench.make_authors(devices=devices, recall=start.reuse)
-    await start.begin(bench, authors, devices)
-    # Half a second of imports, made while these processes are making their own.
-    from tileyard.verbs.tune.plan.tuning import open_study
-
-    return await open_study(start, bench, devices, authors)
-
-
-async def open_tables(start: StartTable, bench: Bench) -> "Plan[TableResult]":
-    """A study for each shape."""
-    devices = choose_devices(start.tune.devices, start.tune.target, bench.settings)
-    authors = bench.make_authors(devices=devices, recall=start.tune.reuse)
-    await start.tune.begin(bench, authors, devices)
-    # As above, and half a second of SciPy's.
-
-    return await open_table(start, bench, devices, authors)

@@ -1,0 +1,37 @@
+"""Opens a tuning run: its processes are started before the rest is imported."""
+
+from typing import TYPE_CHECKING
+
+from tileyard.service.bench import Bench
+from tileyard.service.choosing import choose_devices
+from tileyard.verbs.tune.options import StartTable, StartTune
+from tileyard.verbs.tune.result.records import StudyResult, TableResult
+
+if TYPE_CHECKING:
+    from tileyard.service.runs import Plan
+
+
+async def open_tune(start: StartTune, bench: Bench) -> "Plan[StudyResult]":
+    """A study, or one of a bundle's configs."""
+    if start.bundle:
+        from tileyard.verbs.tune.plan.tuning import open_packed_study
+
+        return await open_packed_study(start, bench)
+    devices = choose_devices(start.devices, start.target, bench.settings)
+    authors = bench.make_authors(devices=devices, recall=start.reuse)
+    await start.begin(bench, authors, devices)
+    # Half a second of imports, made while these processes are making their own.
+    from tileyard.verbs.tune.plan.tuning import open_study
+
+    return await open_study(start, bench, devices, authors)
+
+
+async def open_tables(start: StartTable, bench: Bench) -> "Plan[TableResult]":
+    """A study for each shape."""
+    devices = choose_devices(start.tune.devices, start.tune.target, bench.settings)
+    authors = bench.make_authors(devices=devices, recall=start.tune.reuse)
+    await start.tune.begin(bench, authors, devices)
+    # As above, and half a second of SciPy's.
+    from tileyard.verbs.tune.plan.tables import open_table
+
+    return await open_table(start, bench, devices, authors)
