@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "tilelang", "tvm", "scipy", "sqlalchemy", "numpy")
+HEAVY = (
+    *("torch", "tilelang", "tvm", "scipy", "sqlalchemy", "numpy"),
+    *("IPython", "matplotlib", "pandas"),  # which an installation need not have
+)
 
 
 def loaded_by(code: str) -> set[str]:

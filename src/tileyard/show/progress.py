@@ -3,63 +3,22 @@ plain lines. Failed cases are printed as they end. A layout defines lines and vi
 """
 
 import threading
-from collections import deque
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from IPython.display import DisplayHandle
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from tileyard.base.clock import Clock
 from tileyard.base.events import DeviceAwaited, Event, Note, RunStarted
-from tileyard.show.console import render
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import clean_line
 
-LINES = 10
-"""Maximum number of lines shown above the view: notes, and cases that failed. Earlier ones are counted."""
-WIDTH = 100
-"""Width of the output, in characters."""
+if TYPE_CHECKING:
+    from tileyard.show.notebook import NotebookView
+
 HOLDER_LENGTH = 160
 """Characters shown of a holder and its command."""
-
-
-class NotebookView:
-    """Draws a view below the last lines: started, updated and stopped like ``rich.live.Live``."""
-
-    def __init__(self) -> None:
-        self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]  # IPython's
-        self._lines: deque[Text] = deque(maxlen=LINES)
-        self._added = 0
-        self._drawn: RenderableType = ""
-
-    def start(self) -> None:
-        """Open the output."""
-        self._handle.display(self._bundle(), raw=True)
-
-    def add(self, line: Text) -> None:
-        """Put a line above the view."""
-        self._lines.append(line)
-        self._added += 1
-        self.update(self._drawn)
-
-    def update(self, drawn: RenderableType, *, refresh: bool = True) -> None:
-        """Replace the view with a new one."""
-        self._drawn = drawn
-        if refresh:
-            self._handle.update(self._bundle(), raw=True)
-
-    def stop(self) -> None:
-        """Leave the last drawing in place."""
-
-    def _bundle(self) -> dict[str, str]:
-        earlier = self._added - len(self._lines)
-        head = [Text(f"{earlier} earlier lines", style="dim")] if earlier else []
-        shown = Group(*head, *self._lines, self._drawn)
-        return render(WIDTH, lambda console: console.print(shown))
-
-
 SHARE, SLOWEST_S = 4, 300.0
 """The share of a run's time after which a line is printed again, and the longest time without one."""
 
@@ -106,6 +65,8 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._console.is_jupyter:
+            from tileyard.show.notebook import NotebookView
+
             self._live = NotebookView()
         elif self._console.is_terminal:
             self._live = Live("", console=self._console, auto_refresh=False, transient=True)

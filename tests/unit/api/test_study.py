@@ -15,7 +15,7 @@ from tileyard.api.study import Study
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.settings import Settings
-from tileyard.show.progress import LINES, NotebookView
+from tileyard.show.notebook import LINES, NotebookView
 from tileyard.verbs.tune.result.records import StudyResult
 
 

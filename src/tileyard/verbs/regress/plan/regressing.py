@@ -51,13 +51,8 @@ from tileyard.verbs.regress.result import (
     require_figures,
     require_reported,
 )
-from tileyard.verbs.test.plan.side_suites import (
-    find_common,
-    find_targets,
-    open_scripts,
-    open_suite,
-    read_sides,
-)
+from tileyard.verbs.test.plan.side_suites import find_common, open_scripts, open_suite, read_sides
+from tileyard.verbs.test.plan.source import find_targets
 from tileyard.verbs.test.result.result import count_devices
 
 

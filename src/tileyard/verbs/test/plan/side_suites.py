@@ -4,36 +4,27 @@ import asyncio
 import datetime
 import os
 import sys
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from modulefinder import ModuleFinder
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from tileyard.artifacts.bundles import read_manifest
-from tileyard.artifacts.objects import canonical_json
 from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.base.errors import UsageError
 from tileyard.base.model import (
-    Batch,
-    BuildPart,
     Case,
-    CheckPolicy,
     CommandWork,
     KernelWork,
     Limits,
     Measure,
-    Outcome,
-    Record,
     Side,
     Step,
     TimingPolicy,
-    Trial,
     Work,
-    is_retried,
 )
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
@@ -48,127 +39,8 @@ from tileyard.verbs.test.plan.kernel_cases import ONLY
 from tileyard.verbs.test.plan.packed import find_named
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.reading import read_suite
-from tileyard.verbs.test.result.result import Plan, Suite, SuiteCase
-
-
-class Part(Record):
-    """The cases for one target that hold equally many devices. The plan's pieces have each once, the longest
-    first. ``expected_s`` is by case, ``steps_s`` are all expected times of golden and check steps.
-    """
-
-    target: str
-    cases: tuple[SuiteCase, ...]
-    plan: Plan
-    expected_s: dict[str, float] = {}
-    steps_s: list[float] = []
-
-
-class SuiteSource:
-    """A CaseSource. Each case runs once, and up to ``retries`` more while it fails. ``trials`` are all
-    received, by case, in order of attempts. Parts take turns, so that each keeps its devices busy.
-    """
-
-    def __init__(
-        self,
-        suite: str,
-        parts: Sequence[Part],
-        *,
-        retries: int = 0,
-        until: Literal["packed", "judged"] = "judged",
-    ) -> None:
-        self._suite = suite
-        self._cases = {case.id: case for part in parts for case in part.cases}
-        self._parts = [_Turns(part) for part in parts]
-        self._expected_s = {case: s for part in parts for case, s in part.expected_s.items()}
-        self._retries = retries
-        self._until = until
-        self._again: deque[Batch] = deque()
-        self._pending = 0
-        self._is_stopped = False
-        self.trials: dict[str, list[Trial]] = {}
-
-    async def ask(self, limit: int) -> Sequence[Batch]:
-        """The next pieces, or cases that are tried again."""
-        batches: list[Batch] = []
-        while len(batches) < limit and self._again:
-            batches.append(self._again.popleft())
-        while len(batches) < limit and (left := [part for part in self._parts if part.pieces]):
-            part = min(left, key=lambda part: part.begun / part.slots)
-            part.begun += 1
-            number, piece = part.pieces.popleft()
-            cases = tuple(self._make_case(name, part.target, 1) for name in piece.cases)
-            batches.append(Batch(id=f"{part.name}-{number}", cases=cases))
-        self._pending += sum(len(batch.cases) for batch in batches)
-        return batches
-
-    def tell(self, trial: Trial) -> None:
-        """Receive a trial; a failed case is tried again while it may be."""
-        self._pending -= 1
-        attempts = self.trials.setdefault(trial.case, [])
-        attempts.append(trial)
-        if trial.outcome is Outcome.NOT_RUN:
-            self._is_stopped = True
-        if self._is_stopped or not is_retried(trial.outcome, len(attempts), self._retries):
-            return
-        case = self._make_case(trial.case, trial.target, len(attempts) + 1)
-        self._again.append(Batch(id=case.key, cases=(case,), process="fresh"))
-
-    def done(self) -> bool:
-        """Whether everything was asked for and its trials received."""
-        return not (self._again or self._pending or any(part.pieces for part in self._parts))
-
-    def _make_case(self, name: str, target: str, attempt: int) -> Case:
-        case = self._cases[name]
-        tolerance = case.work.tolerance if isinstance(case.work, KernelWork) else None
-        return Case(
-            id=case.id,
-            work=case.work,
-            target=target,
-            suite=self._suite,
-            testcase=case.testcase,
-            attempt=attempt,
-            seed=case.seed,
-            until=self._until,
-            check=CheckPolicy(tolerance=tolerance),
-            timing=None,
-            limits=limit_runner(case),
-            expected_s=self._expected_s.get(name),
-        )
-
-
-class _Turns:
-    """The pieces of a part that have not begun yet, with their numbers."""
-
-    def __init__(self, part: Part) -> None:
-        held = part.cases[0].work.devices
-        self.name = part.target + (f"*{held}" if held > 1 else "")
-        self.target = part.target
-        self.slots = part.plan.slots
-        self.pieces = deque(enumerate(part.plan.pieces))
-        self.begun = 0
-
-
-def find_targets(cases: Iterable[SuiteCase]) -> dict[str, dict[str, BuildPart]]:
-    """For each build step, as canonical JSON, each target that these cases need."""
-    found: dict[str, dict[str, BuildPart]] = {}
-    for case in cases:
-        work = case.work
-        if isinstance(work, CommandWork) and work.build is not None and work.target:
-            parts, part = found.setdefault(canonical_json(work.build), {}), work.target_part
-            known = parts.get(work.target, part)
-            parts[work.target] = BuildPart(
-                inputs=tuple(dict.fromkeys((*known.inputs, *part.inputs))),
-                products=tuple(dict.fromkeys((*known.products, *part.products))),
-            )
-    return found
-
-
-def limit_runner(case: SuiteCase) -> Limits:
-    """The limits of a case; those of its run step take precedence."""
-    if isinstance(case.work, KernelWork):
-        return case.limits
-    run_s = case.work.run.limit_s or case.limits.run_s
-    return msgspec.structs.replace(case.limits, run_s=run_s)
+from tileyard.verbs.test.plan.source import limit_runner
+from tileyard.verbs.test.result.result import Suite, SuiteCase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,8 @@ from tileyard.verbs.test.plan.packed import (
 from tileyard.verbs.test.plan.pieces import parse_shard
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
-from tileyard.verbs.test.plan.side_suites import Part, SuiteSource, find_targets, open_site
+from tileyard.verbs.test.plan.side_suites import open_site
+from tileyard.verbs.test.plan.source import Part, SuiteSource, find_targets
 from tileyard.verbs.test.result.achieved import (
     Achieved,
     Startup,

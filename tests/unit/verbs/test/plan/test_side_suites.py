@@ -16,7 +16,7 @@ from tileyard.base.model import (
     Step,
     Trial,
 )
-from tileyard.verbs.test.plan.side_suites import Part, SuiteSource, find_targets
+from tileyard.verbs.test.plan.source import Part, SuiteSource, find_targets
 from tileyard.verbs.test.result.result import Piece, Plan, SuiteCase
 
 RUN = Step(argv=("true",))
