@@ -30,7 +30,7 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.driver import Driver
 from tileyard.engine.yard import Yard
 from tileyard.store.trials import open_store
-from tileyard.testing.simulated import RIGHT, Behaviour
+from tileyard.testing.doubles.simulated import RIGHT, Behaviour
 from tileyard.workers.protocol import (
     AnswerT,
     ElaborateConfig,
@@ -42,8 +42,8 @@ from tileyard.workers.protocol import (
 )
 
 PLUGINS = {
-    "simulated": "tileyard.testing.simulated:SimulatedTarget",
-    "grouped": "tileyard.testing.simulated:GroupedTarget",
+    "simulated": "tileyard.testing.doubles.simulated:SimulatedTarget",
+    "grouped": "tileyard.testing.doubles.simulated:GroupedTarget",
 }
 
 

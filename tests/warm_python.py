@@ -60,7 +60,7 @@ used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
-    *("tileyard.verbs.compile.command.artifact_session", "tileyard.verbs.compile.plan"),
+    *("tileyard.verbs.compile.command.artifact_session", "tileyard.verbs.compile.plan.compiling"),
     *("tileyard.verbs.compile.command.inspect_session", "tileyard.verbs.ci.command.session"),
     *("tileyard.verbs.regress.command.comparing", "tileyard.verbs.regress.plan.static"),
     *("tileyard.verbs.test.command.predicting", "tileyard.verbs.test.command.session"),

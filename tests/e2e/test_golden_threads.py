@@ -45,7 +45,7 @@ def run_kernels(cli: CommandLine, lanes: str, **slow: str) -> tuple[int, set[tup
     log, home = cli.cwd / f"{lanes}.log", cli.cwd / f"home{lanes}"
     done = cli.run(
         *("test", "mine.py", "--target", "scripted"),
-        TILEYARD_PLUGINS="scripted=tileyard.testing.scripted:ScriptedTarget",
+        TILEYARD_PLUGINS="scripted=tileyard.testing.doubles.scripted:ScriptedTarget",
         TILEYARD_GOLDEN_THREADS=lanes,
         TILEYARD_HOME=str(home),
         MADE_BY=str(log),

@@ -36,8 +36,8 @@ def run(
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_core")
 def test_an_installed_wheel_works_where_there_is_no_checkout(tmp_path: Path) -> None:
-    """The wheel, made from the sdist, has the demo, tunes a file of the user's and runs a suite. The
-    environment shares the packages of this one, but for Tileyard.
+    """The wheel, made from the sdist, has all but the test doubles; it has the demo, tunes a file of the
+    user's and runs a suite. The environment shares the packages of this one, but for Tileyard.
     """
     plain = {
         name: text
@@ -55,7 +55,10 @@ def test_an_installed_wheel_works_where_there_is_no_checkout(tmp_path: Path) -> 
     assert len([*tmp_path.glob("*.tar.gz")]) == 1
     ours = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tileyard/")}
     files = (path for path in (source / "src" / "tileyard").rglob("*") if path.is_file())
-    assert ours == {str(path.relative_to(source / "src")) for path in files}
+    all_files = {path.relative_to(source / "src") for path in files}
+    doubles = {path for path in all_files if path.parts[1:3] == ("testing", "doubles")}
+    assert doubles
+    assert ours == {str(path) for path in all_files - doubles}
 
     place = tmp_path / "environment"
     run([sys.executable, "-m", "venv", "--without-pip", place], work, plain)

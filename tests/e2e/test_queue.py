@@ -15,7 +15,7 @@ from tests.endings import has_ended
 from tests.samples import sampled
 
 FAULTS = str(KERNELS / "faults.py")
-SCRIPTED = "scripted=tileyard.testing.scripted:ScriptedTarget"
+SCRIPTED = "scripted=tileyard.testing.doubles.scripted:ScriptedTarget"
 STORM = ("half", "garble")
 REST = ("lose-results", "client-dies", "lose", "swallow duplicate", "truncate", "fail decorate")
 """What goes wrong with the first tasks; the rest only in a full storm, as each is tried alone, too."""

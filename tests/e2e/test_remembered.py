@@ -48,7 +48,7 @@ def test_a_second_run_imports_nothing(cli: CommandLine) -> None:
         assert all("elaborated with" in log for log in logs)
         return len((cli.cwd / "imports.log").read_text().splitlines())
 
-    cli.env["TILEYARD_PLUGINS"] = "scripted=tileyard.testing.scripted:ScriptedTarget"
+    cli.env["TILEYARD_PLUGINS"] = "scripted=tileyard.testing.doubles.scripted:ScriptedTarget"
     write(cli.cwd, "mine.py", KERNELS)
     write(cli.cwd, "pieces.py", "def operation(x):\n    return x + x\n")
     seen = [imports_after(), imports_after()]

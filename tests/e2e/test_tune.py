@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 FAULTS = str(KERNELS / "faults.py")
 HEALTHY = ("tune", FAULTS, "--config", "fault=none")
-SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.scripted:ScriptedTarget"}
+SCRIPTED = {"TILEYARD_PLUGINS": "scripted=tileyard.testing.doubles.scripted:ScriptedTarget"}
 
 PHYSICAL = {physical_core(core): core for core in os.sched_getaffinity(0)}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tileyard.artifacts.manifest import Artifact
 from tileyard.base.model import Device, Value
 from tileyard.targets.base import Array, Launch, Loaded
-from tileyard.testing.scripted import FASTEST_NS, ScriptedTarget
+from tileyard.testing.doubles.scripted import FASTEST_NS, ScriptedTarget
 
 
 class UnevenTarget(ScriptedTarget):

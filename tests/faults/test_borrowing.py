@@ -32,7 +32,7 @@ from tileyard.devices.occupancy import read_occupancy
 from tileyard.engine.driver import Driver
 from tileyard.processes.keeper.quarantine import put_in_quarantine
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.simulated import CLAIMS_VARIABLE
+from tileyard.testing.doubles.simulated import CLAIMS_VARIABLE
 
 LIMITS = Limits(run_s=20.0, build_s=1.0, memory_bytes=4 << 30)
 DEADLINE_S = 60.0

@@ -21,7 +21,7 @@ from tileyard.base.events import CaseEnded, Event
 from tileyard.base.model import Batch, Case, Device, Limits, Outcome, Trial
 from tileyard.engine.driver import Driver
 from tileyard.processes.supervise import LeaseRequest, Worker, WorkerCommand
-from tileyard.testing.simulated import CLAIMS_VARIABLE
+from tileyard.testing.doubles.simulated import CLAIMS_VARIABLE
 
 ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
 """How often such a case is lost before the attempt that counts."""
@@ -29,7 +29,8 @@ ATTEMPTS_OF = {"killed_once": 1, "killed": 2}
 COUNT = int(os.environ.get("TILEYARD_STORM", "24"))
 """How many cases the storm has; 200 for the figures."""
 LIMITS = Limits(run_s=1.0, build_s=1.5, memory_bytes=4 << 30)
-OUTSIDER = "from tileyard.testing.simulated import *; claim_device(Device(name='{}', kind='', identity=''))"
+DOUBLES = "tileyard.testing.doubles.simulated"
+OUTSIDER = f"from {DOUBLES} import *; claim_device(Device(name='{{}}', kind='', identity=''))"
 
 pytestmark = pytest.mark.slow
 

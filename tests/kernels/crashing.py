@@ -5,7 +5,7 @@ Generated code checks its indices, so a segmentation fault takes a broken target
 
 import ctypes
 
-from tileyard.testing.scripted import ScriptedTarget
+from tileyard.testing.doubles.scripted import ScriptedTarget
 
 MARK = b"12345"
 

@@ -25,7 +25,7 @@ def test_imports_for_type_checkers_do_not_count() -> None:
         ("HOMES = {'cpu': 'tileyard.targets.cpu.target:CpuTarget'}", "tileyard.targets.cpu.target"),
         ("from tileyard import kernel", "tileyard.frontend.declare"),
         ("import tileyard\ntileyard.tuned(1)", "tileyard.api.dispatch"),
-        ("from . import simulated", "tileyard.testing.simulated"),
+        ("from . import targets", "tileyard.testing.targets"),
         ("from tests.conftest import CommandLine", "tests.in_process"),
         ("match 1:\n    case 1:\n        import tileyard.base.model\n", "tileyard.base.model"),
     ],

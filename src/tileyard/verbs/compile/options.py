@@ -145,7 +145,7 @@ class StartCompile(KernelVerb["CompileResult"], kw_only=True):
     a kernel's own of the same names; ``pipeline`` is that of a Side.
     """
 
-    opener = "tileyard.verbs.compile.plan:open_compile"
+    opener = "tileyard.verbs.compile.plan.opening:open_compile"
     result = "tileyard.verbs.tune.result.records:CompileResult"
     kept = "what was built is kept; run the same command again to continue"
 

@@ -1,5 +1,5 @@
 """A target that builds, runs and checks like ``cpu`` but whose times are scripted: the same winner
-every time. As a plug-in: ``TILEYARD_PLUGINS=scripted=tileyard.testing.scripted:ScriptedTarget``.
+every time. As a plug-in: ``TILEYARD_PLUGINS=scripted=tileyard.testing.doubles.scripted:ScriptedTarget``.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 """A target whose kernels do what their text, a ``Behaviour`` as JSON, says: sleep, hang, crash, grow, or
-nothing. As a plug-in: ``TILEYARD_PLUGINS=simulated=tileyard.testing.simulated:SimulatedTarget``.
+nothing. As a plug-in: ``TILEYARD_PLUGINS=simulated=tileyard.testing.doubles.simulated:SimulatedTarget``.
 """
 
 import ctypes

@@ -8,7 +8,7 @@ import msgspec
 from tileyard.artifacts.bundles import Packing, write_bundle
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.events import Event, Note, RunStarted
-from tileyard.base.model import Case, CheckPolicy, Side
+from tileyard.base.model import Case, CheckPolicy
 from tileyard.engine.authors import Authors
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
@@ -132,13 +132,3 @@ def _as_suite_case(start: StartCompile, space: OpenSpace, case: Case) -> SuiteCa
         limits=case.limits,
         where=start.file,
     )
-
-
-async def open_compile(start: StartCompile, bench: Bench) -> "Plan[CompileResult]":
-    """The builds of a kernel's configs."""
-    sides = (Side(pass_options=start.pass_options, pipeline=start.pipeline),)
-    authors = bench.make_authors(sides=sides, recall=start.reuse)
-    await start.begin(bench, authors)
-    await bench.check_tools(start.target)
-
-    return await open_compiling(start, bench, authors)

@@ -1,0 +1,1 @@
+"""The engine's side: what is read, chosen and run."""
