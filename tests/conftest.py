@@ -105,6 +105,10 @@ def all_cores() -> Iterator[None]:
     os.sched_setaffinity(0, cores)
 
 
+DECIDED = {"TILEYARD_PLUGINS": "cpu=tileyard.testing.doubles.scripted:ScriptedTarget"}
+"""Variables with which ``cpu`` has scripted times: a study ends alike on a machine that does other work."""
+
+
 @dataclass
 class CommandLine:
     """Runs ``tileyard`` in a process of its own, in a home and with locks of its own."""

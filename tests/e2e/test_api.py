@@ -15,7 +15,7 @@ import nbformat
 import numpy as np
 import pytest
 from nbclient import NotebookClient
-from tests.conftest import KERNELS, CommandLine
+from tests.conftest import DECIDED, KERNELS, CommandLine
 from tests.e2e.own_process import refuse_kernels
 from tests.e2e.warm_script import run_script
 
@@ -185,7 +185,7 @@ def test_from_a_notebook(cli: CommandLine) -> None:
     for source in (*CELLS, TUNER):
         notebook.cells.append(nbformat.v4.new_code_cell(source))  # type: ignore[no-untyped-call]
     saved = dict(os.environ)
-    os.environ.update(cli.environment())
+    os.environ.update(cli.environment(DECIDED))
     try:
         NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(cli.cwd))
     finally:
@@ -266,7 +266,9 @@ def test_configs_are_built_for_another_target_too(plus_one: ModuleType) -> None:
     ended = [(one.config, one.outcome.value) for one in other.configs]
     assert other.target == "cpu:x86-64-v2"
     assert ended == [({"block": 16}, "passed"), ({"block": 32}, "passed")]
-    assert study.best.config["block"] in space["block"]
+    chosen = study.result.best or study.result.leader  # where other work disturbed the finals
+    assert chosen is not None
+    assert chosen.config["block"] in space["block"]
 
 
 PLAIN = (

@@ -389,7 +389,9 @@ def test_kernels_run_where_there_is_no_compiler(cli: CommandLine, tmp_path: Path
     tuned = cli.run(
         "tune", kernel, "--arg", "N=256", "--config", "block=32,64", "--reference", "gelu_reference"
     )
-    assert tuned.returncode == 0, tuned.stdout
+    assert "2 passed" in tuned.stdout, (
+        tuned.stderr
+    )  # a busy machine may leave them without an order
     made = ObjectStore(cli.home / "objects")
     keys = [line.split()[0] for line in (made.root / "runs.jsonl").read_text().split("\n") if line]
     runs = {key: find_run(made, key) for key in keys}

@@ -5,7 +5,7 @@ import select
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.conftest import KERNELS, CommandLine
+from tests.conftest import DECIDED, KERNELS, CommandLine
 
 from tileyard.artifacts.collection import Keep, collect
 from tileyard.artifacts.objects import ObjectStore
@@ -62,7 +62,8 @@ def test_run_beside_collections_misses_nothing(cli: CommandLine) -> None:
 
     with hold(objects.root), ThreadPoolExecutor(1) as beside:
         for _ in range(2):
-            run = beside.submit(cli.run, "tune", *arguments, "--reference", "gelu_reference")
+            command = ("tune", *arguments, "--reference", "gelu_reference")
+            run = beside.submit(cli.run, *command, **DECIDED)
             while not run.done():
                 collect(cli.home, Keep(max_bytes=0))
                 select.select([], [], [], 0.05)  # the run needs a core, too

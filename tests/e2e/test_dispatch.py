@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import DECIDED, CommandLine
 from tests.e2e.warm_script import run_script
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ WITHIN = ("--within", "50%")
 def tabled(tmp_path_factory: pytest.TempPathFactory) -> Tabled:
     """The run from the command line, then the script, in a copy of a process that has imported TileLang."""
     folder = tmp_path_factory.mktemp("tabled")
-    cli = CommandLine(folder)
+    cli = CommandLine(folder, {**DECIDED})
     (folder / "double.py").write_text(KERNEL)
     (folder / "shapes.toml").write_text(SHAPES)
     result = cli.run_json("tune", "double.py", "--shapes", "shapes.toml", *WITHIN)

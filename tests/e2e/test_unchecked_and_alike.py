@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import DECIDED, CommandLine
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,7 @@ def plus_one(N, threads=128, block=64):
 def place(knowing: CommandLine) -> CommandLine:
     """A folder with a kernel that declares no reference."""
     (knowing.cwd / "plus.py").write_text(KERNELS, encoding="utf-8")
+    knowing.env.update(DECIDED)
     return knowing
 
 
