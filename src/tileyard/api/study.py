@@ -59,7 +59,7 @@ class Winner:
         measured = result.measurement_of(trial)
         self.latency_ns = measured.median_ns if measured is not None else 0.0
         self._settings = settings
-        self._device = result.device
+        self._device = result.device.partition("@")[0]  # of this host, where another had it
 
     def load(self) -> LoadedKernel:
         """The compiled kernel as a function.
@@ -108,7 +108,7 @@ class Study:
             find_held(self._kernel, self.result.kernel),
             self._settings,
             target=self.result.target,
-            device=self.result.device,
+            device=self.result.device.partition("@")[0],
             default=default,
             arguments=arguments,
         )

@@ -16,6 +16,7 @@ from tileyard.cli.arguments import asks_for_help, has_folder
 from tileyard.show.defaults import Defaults, Verbs, read_defaults
 from tileyard.show.guarding import INTERRUPTED, explain, say
 from tileyard.show.typed import list_options, typed
+from tileyard.verbs.agent import command as agent
 from tileyard.verbs.check.command import check
 from tileyard.verbs.ci.command import ci
 from tileyard.verbs.compile.command import bundle, inspect, run_artifact
@@ -156,6 +157,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),
     ("bundle", bundle.bundle, None),
     ("run-artifact", run_artifact.run_artifact, None),
+    ("agent", agent.agent, None),
 )
 """Commands by name; with a description if their docstring does not give one."""
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tileyard.base.errors import UsageError
 from tileyard.base.model import Device, Record
 from tileyard.devices.base import name_user
 from tileyard.devices.locks import explaining, prepare_directory
@@ -38,6 +39,15 @@ class Occupancy(Record):
 
     holder: Holder | None = None
     queue: int = 0
+
+
+def is_wanted(device: Device, lock_dir: Path) -> bool:
+    """Whether somebody waits for a device; False as long as that cannot be read."""
+    try:
+        (found,) = read_occupancy((device,), lock_dir)
+    except (UsageError, OSError):
+        return False
+    return found.queue > 0
 
 
 def read_occupancy(devices: Sequence[Device], lock_dir: Path) -> tuple[Occupancy, ...]:

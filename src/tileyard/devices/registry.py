@@ -61,6 +61,20 @@ def parse_device(name: str, settings: Settings) -> Device:
     return devices[0]
 
 
+def require_apart(devices: Sequence[Device]) -> None:
+    """Raise UsageError if two of these have a lock, and so a core, in common."""
+    owner_of: dict[str, str] = {}
+    for device in devices:
+        for lock in device.locks:
+            other = owner_of.setdefault(lock, device.name)
+            if other != device.name:
+                raise UsageError(
+                    f"devices {other} and {device.name} share a core, so only one of them can be "
+                    "held at a time",
+                    "name devices that have nothing in common",
+                )
+
+
 def find_accelerators(name: str, settings: Settings) -> tuple[Found, ...]:
     """The found and undeclared devices of the classes that a name can refer to; ``auto`` refers to all."""
     return tuple(

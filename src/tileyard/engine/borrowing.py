@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tileyard.base.errors import UsageError
 from tileyard.base.events import (
     CaseStarted,
     DeviceAsked,
@@ -14,7 +13,7 @@ from tileyard.base.events import (
     DeviceReleased,
 )
 from tileyard.base.model import Batch, Case, Outcome
-from tileyard.devices.occupancy import read_occupancy
+from tileyard.devices.occupancy import is_wanted
 from tileyard.engine.commands import (
     CaseFinished,
     CaseLost,
@@ -129,13 +128,7 @@ class Borrower:
 
     def _is_wanted(self, held: "_Held") -> bool:
         """Whether somebody waits for a device; False as long as that cannot be read."""
-        if not held.lease:
-            return True
-        try:
-            (found,) = read_occupancy((held.slot.device,), self._yard.settings.lock_dir)
-        except (UsageError, OSError):
-            return False
-        return found.queue > 0
+        return not held.lease or is_wanted(held.slot.device, self._yard.settings.lock_dir)
 
     def _end_linger(self, held: "_Held") -> None:
         is_wanted = self._is_wanted(held)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.events import begin_run_file
 from tileyard.targets.registry import BUILT_IN, make_target
+
+if TYPE_CHECKING:
+    from tileyard.engine.hosts.slots import RemoteDevices
 
 HERE = Side()
 """The side of most runs: the Python that runs the engine."""
@@ -47,6 +51,7 @@ class Bench:
         self.started_s = self.clock.monotonic_s()
         self.conversation = conversation
         self.compilers: CompilePool | None = None
+        self.hosts: RemoteDevices | None = None
         self._store: Store | None = None
         self._run = ""
         self._stack = AsyncExitStack()
@@ -95,6 +100,11 @@ class Bench:
         self.compilers = compilers
         self._stack.push_async_callback(compilers.close)
         await compilers.begin(("", target))
+
+    def use_hosts(self, hosts: "RemoteDevices") -> None:
+        """Have the run use devices of other hosts, whose agents end with it."""
+        self.hosts = hosts
+        self._stack.push_async_callback(hosts.close)
 
     def _make_author(
         self, cores: tuple[int, ...], lanes: Lanes, side: Side, file: str, *, recall: bool

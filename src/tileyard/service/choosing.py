@@ -1,7 +1,9 @@
 """Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
+import socket
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
@@ -11,8 +13,12 @@ from tileyard.devices.cpu import format_cores
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.holding import join_devices
 from tileyard.devices.queues import find_queue, is_queue
-from tileyard.devices.registry import resolve_devices
+from tileyard.devices.registry import require_apart, resolve_devices
+from tileyard.engine.hosts.placing import parse_hosts
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
+
+if TYPE_CHECKING:
+    from tileyard.service.bench import Bench
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
@@ -25,17 +31,33 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
         for device in slots or _resolve(name, target, settings, is_named=bool(names)):
             require_fit(target, device)
             chosen[device.name] = device
-    owner_of: dict[str, str] = {}
-    for device in chosen.values():
-        for lock in device.locks:
-            other = owner_of.setdefault(lock, device.name)
-            if other != device.name:
-                raise UsageError(
-                    f"devices {other} and {device.name} share a core, so only one of them can be "
-                    "held at a time",
-                    "name devices that have nothing in common",
-                )
+    require_apart(tuple(chosen.values()))
     return tuple(chosen.values())
+
+
+async def find_devices(
+    bench: "Bench", hosts: str, names: Sequence[str], target: str, queue_limit_s: float
+) -> tuple[str, tuple[Device, ...]]:
+    """A run's target and devices as above; the devices of these ``hosts``, whose agents are started, and the
+    target for them, if there are any. Raises TileyardError.
+    """
+    if not hosts:
+        return target, choose_devices(names, target, bench.settings)
+    from tileyard.engine.hosts.slots import RemoteDevices
+
+    if queues := [name for name in names if is_queue(name)]:
+        raise UsageError(f"--hosts: {queues[0]} is a queue of this host")
+    others = RemoteDevices(parse_hosts(hosts), bench.settings)
+    bench.use_hosts(others)
+    found = await others.find(
+        names or (find_needs(target).device_class,),
+        title=f"tileyard, on {socket.gethostname()}",
+        queue_limit_s=queue_limit_s,
+    )
+    target = settle_for(target, found)
+    for device in found:
+        require_fit(target, device)
+    return target, found
 
 
 def _resolve(name: str, target: str, settings: Settings, *, is_named: bool) -> tuple[Device, ...]:
@@ -72,6 +94,14 @@ def settle_target(target: str, names: Sequence[str], settings: Settings) -> str:
         ]
     except UsageError:
         return target  # loading it gives a better error
+    return settle_for(target, devices)
+
+
+def settle_for(target: str, devices: Sequence[Device]) -> str:
+    """The target, given these devices' architecture if it has none. Raises UsageError for several."""
+    needs = find_needs(target)
+    if not needs.native or ":" in target:
+        return target
     found = {resolve_name(needs.native)(device) for device in devices if device.arch}
     if len(found) > 1:
         raise UsageError(

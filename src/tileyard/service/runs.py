@@ -19,6 +19,7 @@ from tileyard.engine.driver import Driver
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import KIND, AnonymousSlots, StepHost
 from tileyard.engine.programs import Programs, ProgramSite
+from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.source import CaseSource
 from tileyard.engine.yard import Listener, Workplace, Yard
 from tileyard.service.bench import Bench
@@ -166,7 +167,10 @@ def _open_yard(plan: Plan[ResultT], bench: Bench, log: EventLog) -> Yard:
 async def _open_driver(
     plan: Plan[ResultT], bench: Bench, yard: Yard, stack: AsyncExitStack
 ) -> Driver:
-    others = []
+    others: list[LeaseProvider] = []
+    if bench.hosts is not None:
+        bench.hosts.append_log = yard.append_log
+        others.append(bench.hosts)
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)
         stack.push_async_callback(host.aclose)

@@ -26,7 +26,7 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     ``module:class``, where a verb that is light to import names it in quotes; and ``kept`` is printed for a
     run that did not end. ``golden_threads`` replaces that of the settings, and ``python_limit_s`` likewise,
     unless it is 0. ``target`` is the target of kernels, and ``devices`` are names, empty for all devices of
-    the target's class.
+    the target's class; ``hosts`` are the places of agents that have them, empty for this host.
     """
 
     opener: ClassVar[str] = ""
@@ -39,6 +39,7 @@ class Verb(Record, Generic[ResultT], kw_only=True):
     python_limit_s: float = 0.0
     target: str = ""
     devices: tuple[str, ...] = ()
+    hosts: str = ""
 
     def settle(self, settings: "Settings") -> Self:
         """The same, with this host's architecture if the target has none. Raises UsageError."""
@@ -46,6 +47,8 @@ class Verb(Record, Generic[ResultT], kw_only=True):
 
         if self.is_timing:
             require_timed(self.target)
+        if self.hosts:  # whose devices decide
+            return self
         target = settle_target(self.target, self.devices, settings)
         return msgspec.structs.replace(self, target=target)
 

@@ -190,6 +190,13 @@ PythonLimit = Annotated[
     ),
 ]
 MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().memory_bytes))]
+HostNames = Annotated[
+    str,
+    Text(
+        "Run on the devices of other hosts, which ssh reaches: ssh:HOST,HOST; local:N for a trial.",
+        metavar="HOSTS",
+    ),
+]
 QueueLimit = Annotated[
     Time,
     TimeOption("Wait no longer than this for a device.", default=spell_duration(QUEUE_LIMIT_S)),

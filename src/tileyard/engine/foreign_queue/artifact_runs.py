@@ -211,7 +211,7 @@ class TaskRun:
                 message=reply.message,
                 measurement=reply.measurement,
                 mismatch=reply.mismatch,
-                log=_read_end(self._home / self._entries[reply.case].log),
+                log=read_end(self._home / self._entries[reply.case].log),
             )
         )
 
@@ -290,7 +290,8 @@ def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> No
         )
 
 
-def _read_end(path: Path) -> str:
+def read_end(path: Path) -> str:
+    """The end of a case's log, empty if it has none."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -28,6 +28,7 @@ from tileyard.show.kernel_options import (
     DeviceNames,
     GoldenThreads,
     GroupSize,
+    HostNames,
     MemoryLimit,
     PythonLimit,
     QueueLimit,
@@ -280,6 +281,7 @@ class StudyOptions(TypedDict, total=False):
     target: TargetName
     cpu_arch: CpuLevel
     devices: DeviceNames
+    hosts: HostNames
     also_build: Annotated[
         Names,
         NamesOption(
@@ -484,6 +486,9 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
     check_reference(
         options["reference"], check=options["check"], require_check=options["require_check"]
     )
+    if options["hosts"]:
+        unused = {"--time-reference": options["time_reference"]}
+        refuse_unused("with --hosts: it would be timed on this host", unused)
     for option in ("flush_l2", "graph"):
         if options[option] and not bundle and not find_needs(target).is_timed_by_policy:
             raise UsageError(f"--{option.replace('_', '-')} is for GPUs, and not for {target}")

@@ -12,6 +12,7 @@ from tileyard.show.kernel_options import (
     CompileWorkers,
     DeviceNames,
     GoldenThreads,
+    HostNames,
     PythonLimit,
     QueueLimit,
     RequireCheck,
@@ -63,6 +64,7 @@ class TestOptions(TypedDict, total=False):
     set: ParameterValues
     target: TargetName
     devices: DeviceNames
+    hosts: HostNames
     slots: CaseSlots
     split: PieceLength
     shard: PartOf
@@ -117,14 +119,14 @@ class StartTest(Verb["SuiteResult"], kw_only=True):
     length of a piece, in seconds. ``shard`` is ``2/8`` for the second of eight. ``budget_s`` is 0 for no
     budget. ``changed`` leaves out the cases that the run of that name, or ``any``, has proven, and with
     ``is_explained`` each case states what decided; ``rerun_failed`` leaves out those that did not fail in
-    their last run. ``durations`` is a file of times measured elsewhere, ``durations_pattern`` selects its
-    lines with times if it is a log of an unknown kind, ``toolchain`` is a bundle that steps use, which must
-    be of ``commit`` if that is given. ``is_bundle`` is set if ``path`` is a bundle of a suite; with
-    ``pack_to`` nothing is run, and such a bundle is written there. ``retries`` None means the policy's
-    value. With ``require_check`` a case that nothing was compared with fails. Without ``keep_work`` the
-    folders of cases that passed are removed. With ``fail_fast`` nothing is begun after the first failure
-    that gates. ``check_sync`` is as in a yard. ``parameters`` are values of the suite's parameters; the
-    others have their first value.
+    their last run. ``durations`` is a file of times measured elsewhere,
+    ``durations_pattern`` selects its lines with times if it is a log of an unknown kind, ``toolchain`` is
+    a bundle that steps use, which must be of ``commit`` if that is given. ``is_bundle`` is set if ``path``
+    is a bundle of a suite; with ``pack_to`` nothing is run, and such a bundle is written there.
+    ``retries`` None means the policy's value. With ``require_check`` a case that nothing was compared with
+    fails. Without ``keep_work`` the folders of cases that passed are removed. With ``fail_fast`` nothing
+    is begun after the first failure that gates. ``check_sync`` is as in a yard. ``parameters`` are values
+    of the suite's parameters; the others have their first value.
     """
 
     opener = "tileyard.verbs.test.plan.suites:open_suite"
@@ -167,6 +169,8 @@ def start_test(suite: str, given: TestOptions) -> StartTest:
         raise UsageError("give a suite, or a bundle with --from")
     if options["devices"]:
         refuse_unused("with --devices: as many cases run at once", {"--slots": options["slots"]})
+    if options["hosts"]:
+        refuse_unused("with --hosts: they have their devices", {"--slots": options["slots"]})
     if bundle:
         refuse_unused("with --from: its kernels are built", {"--sanitize": options["sanitize"]})
     if not (options["toolchain"] or bundle):

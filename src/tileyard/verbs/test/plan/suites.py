@@ -25,7 +25,7 @@ from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
-from tileyard.service.choosing import add_joined, choose_devices, share_cores
+from tileyard.service.choosing import add_joined, choose_devices, find_devices, share_cores
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
 from tileyard.targets.command.given import StepSite, find_site, tell_site
@@ -176,7 +176,25 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
     """Plan the run of a suite. Raises TileyardError if the request is invalid."""
     packed = _open_bundle(start, bench) if start.is_bundle else None
     suite = packed.suite if packed is not None else await _read_suite(start, bench)
-    return _OpenSuite(start, bench, suite, packed).plan()
+    hosted: tuple[Device, ...] = ()
+    if start.hosts:
+        target, hosted = await _find_hosted(start, bench, suite, packed)
+        start = msgspec.structs.replace(start, target=target)
+    return _OpenSuite(start, bench, suite, packed, hosted).plan()
+
+
+async def _find_hosted(
+    start: StartTest, bench: Bench, suite: Suite, packed: PackedSuite | None
+) -> tuple[str, tuple[Device, ...]]:
+    """The target and the devices of other hosts. Raises UsageError if these cannot run a case."""
+    built = packed.targets if packed is not None else {}
+    targets = {built.get(one.id) or target_of(one, start.target): one.id for one in suite.cases}
+    if COMMAND in targets:
+        raise UsageError(f"--hosts: {targets[COMMAND]} is a program, and other hosts run kernels")
+    if len(targets) > 1:
+        raise UsageError(f"--hosts: kernels are for {' and '.join(sorted(targets))}, not for one")
+    target = next(iter(targets), start.target)
+    return await find_devices(bench, start.hosts, start.devices, target, start.queue_limit_s)
 
 
 async def _read_suite(start: StartTest, bench: Bench) -> Suite:
@@ -211,16 +229,23 @@ def _open_bundle(start: StartTest, bench: Bench) -> PackedSuite:
 
 
 def _choose_named(start: StartTest, bench: Bench) -> tuple[Device, ...]:
-    return choose_devices(start.devices, COMMAND, bench.settings) if start.devices else ()
+    is_here = start.devices and not start.hosts
+    return choose_devices(start.devices, COMMAND, bench.settings) if is_here else ()
 
 
 class _OpenSuite:
     """A suite that was read, and what is known of it before it runs."""
 
     def __init__(
-        self, start: StartTest, bench: Bench, suite: Suite, packed: PackedSuite | None
+        self,
+        start: StartTest,
+        bench: Bench,
+        suite: Suite,
+        packed: PackedSuite | None,
+        hosted: tuple[Device, ...] = (),
     ) -> None:
         self._start = start
+        self._hosted = hosted
         self._bench = bench
         self._settings = bench.settings
         self._suite = suite
@@ -539,6 +564,8 @@ class _OpenSuite:
 
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings
+        if self._hosted:
+            return self._hosted
         if (target == COMMAND and not start.devices) or start.pack_to:
             return make_slots(start.slots or len(settings.cores))
         names = start.devices or share_cores(target, start.slots or 0, settings)

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import choose_devices
+from tileyard.service.choosing import find_devices
 from tileyard.verbs.tune.options import StartTable, StartTune
 from tileyard.verbs.tune.result.records import StudyResult, TableResult
 
@@ -17,7 +19,10 @@ async def open_tune(start: StartTune, bench: Bench) -> "Plan[StudyResult]":
         from tileyard.verbs.tune.plan.tuning import open_packed_study
 
         return await open_packed_study(start, bench)
-    devices = choose_devices(start.devices, start.target, bench.settings)
+    target, devices = await find_devices(
+        bench, start.hosts, start.devices, start.target, start.queue_limit_s
+    )
+    start = msgspec.structs.replace(start, target=target)
     authors = bench.make_authors(devices=devices, recall=start.reuse)
     await start.begin(bench, authors, devices)
     # Half a second of imports, made while these processes are making their own.
@@ -28,7 +33,11 @@ async def open_tune(start: StartTune, bench: Bench) -> "Plan[StudyResult]":
 
 async def open_tables(start: StartTable, bench: Bench) -> "Plan[TableResult]":
     """A study for each shape."""
-    devices = choose_devices(start.tune.devices, start.tune.target, bench.settings)
+    tune = start.tune
+    target, devices = await find_devices(
+        bench, tune.hosts, tune.devices, tune.target, tune.queue_limit_s
+    )
+    start = msgspec.structs.replace(start, tune=msgspec.structs.replace(tune, target=target))
     authors = bench.make_authors(devices=devices, recall=start.tune.reuse)
     await start.tune.begin(bench, authors, devices)
     # As above, and half a second of SciPy's.

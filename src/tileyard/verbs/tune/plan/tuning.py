@@ -22,7 +22,7 @@ from tileyard.engine.authors import Authors
 from tileyard.engine.programs import Programs
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
-from tileyard.service.choosing import choose_devices, require_timed
+from tileyard.service.choosing import find_devices, require_timed
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 from tileyard.store.choices import Choice, add_choices
@@ -279,7 +279,9 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
         raise UsageError(f"--flush-l2 and --graph are for GPUs, and not for {packed.target}")
     require_timed(packed.target)
     start = msgspec.structs.replace(start, target=packed.target)
-    devices = choose_devices(start.devices, packed.target, bench.settings)
+    _, devices = await find_devices(
+        bench, start.hosts, start.devices, start.target, start.queue_limit_s
+    )
     side = msgspec.structs.replace(HERE, stored=start.bundle)
     authors = bench.make_authors(devices=devices, sides=(side,))
     await packed.space.draw(1)

@@ -1,0 +1,1 @@
+"""Other hosts of a run: an agent on each offers its devices."""

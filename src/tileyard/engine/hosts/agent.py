@@ -1,0 +1,366 @@
+"""The far side of a run over several hosts: leases this host's devices, runs batches on them, judges
+what they give, and keeps everything that it starts under keepers. It ends with its session.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import BinaryIO, assert_never
+
+import msgspec
+
+from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.objects import ObjectStore, digest_chunks
+from tileyard.artifacts.pins import hold
+from tileyard.base.errors import HomeError, TileyardError, UsageError, WireError
+from tileyard.base.model import Device, Digest
+from tileyard.base.modes import make_folder
+from tileyard.base.settings import Settings
+from tileyard.devices.locks import prepare_locks
+from tileyard.devices.occupancy import is_wanted
+from tileyard.devices.registry import require_apart, resolve_devices
+from tileyard.engine.borrowing import TURN_S
+from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
+from tileyard.engine.hosts.messages import (
+    PROTOCOL,
+    SILENCE_S,
+    AcquireDevice,
+    Answer,
+    Answered,
+    BatchEnded,
+    Beat,
+    CancelOrder,
+    CaseEnded,
+    DeviceHeld,
+    DeviceLost,
+    DevicesFound,
+    DeviceWaits,
+    FindDevices,
+    Greeting,
+    ObjectsWanted,
+    OfferObjects,
+    Order,
+    OrderDone,
+    Ordered,
+    OrderRefused,
+    ReleaseDevice,
+    RunOnDevice,
+    TakeChunk,
+    WarmDevice,
+    WithdrawBatches,
+)
+from tileyard.engine.judge import JudgeProcess
+from tileyard.engine.provider import LeaseLostError, Waiting
+from tileyard.engine.runners import RunnerSite, RunnerSlot
+from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.keeper.tree import go_on_with_parent_gone
+from tileyard.processes.supervise import time_limit
+from tileyard.workers.protocol import CaseBegan, CaseRan
+
+TellAnswer = Callable[[Answer], None]
+log = logging.getLogger(__name__)
+
+
+class Offered:
+    """A device that this host offers, with a judge of its own, which starts when it is needed."""
+
+    def __init__(self, site: RunnerSite, device: Device, judging_cores: tuple[int, ...]) -> None:
+        self.slot = RunnerSlot(site, device)
+        self._site = site
+        self._device = device
+        self._judge = JudgeProcess(site.home, judging_cores, site.handed_over)
+        self._turn_over_s = 0.0
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Lease the device, for a turn at least. See ``Slot``."""
+        lease = await self.slot.acquire(memory_bytes, waiting)
+        self._begin_turn()
+        return lease
+
+    def _begin_turn(self) -> None:
+        self._turn_over_s = self._site.clock.monotonic_s() + TURN_S
+
+    async def _pass_on(self) -> bool:
+        """Give the device up if its turn is over and others of this host wait; whether it was."""
+        if self._site.clock.monotonic_s() <= self._turn_over_s:
+            return False
+        self._begin_turn()
+        if not is_wanted(self._device, self._site.settings.lock_dir):
+            return False
+        await self.slot.release()
+        return True
+
+    async def run(self, order: RunOnDevice, tell: TellAnswer) -> None:
+        """Run a batch; return once all that ran is judged and told."""
+        entries = {entry.case: entry for entry in order.entries}
+        cases = {case.key: case for case in order.batch.cases}
+        judging = FarJudging(self._judge, self._site.handed_over, self._device)
+        watch = _Watch(
+            tell, lambda ran: judging.add(ran, entries[ran.case].golden.outputs, cases[ran.case])
+        )
+
+        def end(ran: CaseRan) -> None:
+            path = self._site.home / entries[ran.case].log
+            tell(CaseEnded(ran=ran, lease=watch.leases[ran.case], log=read_end(path)))
+            path.unlink(missing_ok=True)  # what is left to read is the run's now
+
+        ended: Answer
+        is_timed = any(case.timing is not None for case in order.batch.cases)
+        verdicts = asyncio.create_task(judging.judge_all(end))
+        try:
+            with judging.beside(is_timed=is_timed):
+                held = await self.slot.run(order.batch, order.entries, watch)
+            ended = BatchEnded(held=held and not await self._pass_on())
+        except LeaseLostError as error:
+            ended = DeviceLost(message=error.message, outcome=error.outcome)
+        except asyncio.CancelledError:
+            verdicts.cancel()
+            raise
+        finally:
+            judging.finish()
+            await asyncio.wait({verdicts})
+        verdicts.result()
+        tell(ended)
+
+    async def close(self) -> None:
+        """End the runner and then the judge."""
+        await self.slot.release()
+        await self._judge.close()
+
+
+class _Watch:
+    def __init__(self, tell: TellAnswer, add: Callable[[CaseRan], None]) -> None:
+        self.leases: dict[str, int] = {}
+        self._tell = tell
+        self._add = add
+
+    def began(self, case: str) -> None:
+        self._tell(CaseBegan(case=case))
+
+    def ran(self, reply: CaseRan, device: str, lease: int) -> None:
+        self.leases[reply.case] = lease
+        self._add(reply)
+
+
+class Arrivals:
+    """Objects that arrive in parts. Each is stored only once its content is what its digest says."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._folder = objects.root / "tmp"
+        self._open: dict[Digest, tuple[Path, BinaryIO]] = {}
+
+    def take(self, chunk: TakeChunk) -> Answer | None:
+        """Keep a part; the answer to the last one. Raises HomeError."""
+        if chunk.digest not in self._open:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            number, name = tempfile.mkstemp(dir=self._folder)
+            self._open[chunk.digest] = Path(name), os.fdopen(number, "w+b")
+        path, file = self._open[chunk.digest]
+        file.write(chunk.data)
+        if not chunk.is_last:
+            return None
+        del self._open[chunk.digest]
+        with file:
+            file.seek(0)
+            digest = digest_chunks(iter(partial(file.read, 1 << 20), b""))
+        if digest != chunk.digest:
+            path.unlink()
+            return OrderRefused(message=f"object {chunk.digest} arrived with other content")
+        self._objects.adopt(path, digest)
+        return OrderDone()
+
+    def close(self) -> None:
+        """Remove what has not arrived whole."""
+        while self._open:
+            path, file = self._open.popitem()[1]
+            file.close()
+            path.unlink(missing_ok=True)
+
+
+class Agent:
+    """One session with a run, over ``channel``. ``settings`` are this host's."""
+
+    def __init__(self, settings: Settings, channel: AsyncChannel) -> None:
+        self._settings = settings
+        self._channel = channel
+        self._objects = ObjectStore(settings.home / "objects")
+        self._arrivals = Arrivals(self._objects)
+        self._site: RunnerSite | None = None
+        self._offered: dict[str, Offered] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._unsent: asyncio.Queue[Answered] = asyncio.Queue()
+
+    async def serve(self) -> None:
+        """Carry out orders until the run hangs up, or is not heard for SILENCE_S."""
+        writing = asyncio.create_task(self._write())
+        greeting = Greeting(
+            version=version("tileyard"), protocol=PROTOCOL, host=socket.gethostname()
+        )
+        self._answer(0, greeting)
+        try:
+            while True:
+                async with time_limit(SILENCE_S):
+                    ordered = await self._channel.receive(Ordered)
+                if ordered is None or writing.done():
+                    return
+                self._take(ordered.number, ordered.order)
+        except TimeoutError:
+            log.warning("nothing was heard of the run for %g s", SILENCE_S)
+        except WireError as error:
+            log.warning("the session cannot go on: %s", error)
+        finally:
+            await self._close()
+            writing.cancel()
+            await asyncio.wait({writing})
+
+    def _answer(self, number: int, answer: Answer) -> None:
+        self._unsent.put_nowait(Answered(number=number, answer=answer))
+
+    async def _write(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                await self._channel.send(await self._unsent.get())
+
+    def _take(self, number: int, order: Order) -> None:
+        match order:
+            case Beat():
+                self._answer(0, order)
+            case CancelOrder(number=other):
+                if other in self._tasks:
+                    self._tasks[other].cancel()
+            case TakeChunk():
+                try:
+                    answer = self._arrivals.take(order)
+                except (HomeError, OSError) as error:
+                    answer = OrderRefused(message=f"cannot store objects: {error}")
+                if answer is not None:
+                    self._answer(number, answer)
+            case _:
+                task = self._tasks[number] = asyncio.create_task(self._carry_out(number, order))
+                task.add_done_callback(lambda _: self._tasks.pop(number))
+
+    async def _carry_out(self, number: int, order: Order) -> None:
+        tell = partial(self._answer, number)
+        try:
+            await self._follow(order, tell)
+        except TileyardError as error:
+            tell(OrderRefused(message=error.message, hint=error.hint))
+        except Exception as error:
+            log.exception("an order failed")
+            tell(OrderRefused(message=f"the agent failed: {error!r}"))
+
+    async def _follow(self, order: Order, tell: TellAnswer) -> None:
+        match order:
+            case FindDevices():
+                tell(DevicesFound(devices=self._offer(order)))
+            case WarmDevice(device=name):
+                await self._find(name).slot.warm()
+                tell(OrderDone())
+            case AcquireDevice(device=name, memory_bytes=memory_bytes):
+                await self._acquire(self._find(name), memory_bytes, tell)
+            case RunOnDevice(device=name):
+                await self._find(name).run(order, tell)
+            case ReleaseDevice(device=name):
+                await self._find(name).slot.release()
+                tell(OrderDone())
+            case WithdrawBatches():
+                for offered in self._offered.values():
+                    offered.slot.withdraw()
+                tell(OrderDone())
+            case OfferObjects(digests=digests, builds=builds):
+                for key, manifest in builds.items():
+                    self._objects.put_record("build", key, manifest)
+                lacking = tuple(one for one in digests if not self._objects.has(one))
+                tell(ObjectsWanted(digests=lacking))
+            case Beat() | CancelOrder() | TakeChunk():
+                raise AssertionError(f"{type(order).__name__} is no order that takes time")
+            case _:
+                assert_never(order)
+
+    def _offer(self, order: FindDevices) -> tuple[Device, ...]:
+        if self._site is not None:
+            raise UsageError("devices are asked for once")
+        settings = msgspec.structs.replace(self._settings, plugins=order.plugins)
+        found = {d.name: d for name in order.names for d in resolve_devices(name, settings)}
+        devices = tuple(found.values())
+        require_apart(devices)
+        for device in devices:
+            prepare_locks(device)
+        self._site = RunnerSite(
+            settings=settings,
+            grounds={},
+            queue_limit_s=order.queue_limit_s,
+            title=order.title,
+        )
+        timed = {core for device in devices for core in device.cores}
+        free = tuple(core for core in settings.cores if core not in timed) or settings.cores
+        self._offered = {d.name: Offered(self._site, d, free) for d in devices}
+        return devices
+
+    def _find(self, name: str) -> Offered:
+        if name not in self._offered:
+            raise UsageError(f"device {name!r} was not offered")
+        return self._offered[name]
+
+    async def _acquire(self, offered: Offered, memory_bytes: int, tell: TellAnswer) -> None:
+        def wait(waiting: Waiting) -> None:
+            tell(DeviceWaits(place=waiting.place, holder=waiting.holder))
+
+        try:
+            tell(DeviceHeld(lease=await offered.acquire(memory_bytes, wait)))
+        except LeaseLostError as error:
+            tell(DeviceLost(message=error.message, outcome=error.outcome))
+
+    async def _close(self) -> None:
+        """End everything that this session started, before it ends itself."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(offered.close() for offered in self._offered.values()))
+        if self._site is not None:
+            self._site.handed_over.close()
+        self._arrivals.close()
+
+
+def serve_stdio(settings: Settings, scratch: Path | None = None) -> None:
+    """Serve the run at the other end of the standard input and output; with a ``scratch`` folder instead of
+    the data directory, which is removed at the end. What else is printed goes to the standard error.
+    """
+    go_on_with_parent_gone()
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal's is for the run, which says what follows
+    write_fd = os.dup(1)
+    os.dup2(2, 1)
+    if scratch is None:
+        settings.make_home()
+    else:
+        settings = msgspec.structs.replace(settings, home=scratch)
+    objects = settings.home / "objects"
+    make_folder(objects)
+    try:
+        with hold(objects):
+            asyncio.run(_serve_until_told(Agent(settings, AsyncChannel(os.dup(0), write_fd))))
+    finally:
+        if scratch is not None:
+            remove_folder(scratch)
+
+
+async def _serve_until_told(agent: Agent) -> None:
+    """Serve; on TERM end the runners and leave nothing behind."""
+    serving = asyncio.ensure_future(agent.serve())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, serving.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving

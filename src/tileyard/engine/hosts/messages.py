@@ -1,0 +1,198 @@
+"""Defines what a run and the agent of another host tell each other, in the frames of ``processes.wire``.
+
+Everything that a run orders has a number, with which the agent answers. Versions must be the same on
+both sides, so that these records need no compatibility.
+"""
+
+from typing import Final
+
+from tileyard.base.model import Batch, Device, Digest, Outcome, Record
+from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
+
+PROTOCOL: Final = 1
+SILENCE_S: Final = 60.0
+"""An agent that hears nothing for so long ends what it runs, and itself."""
+GRACE_S: Final = 15.0
+"""The time for that, before a run takes a silent agent's cases elsewhere."""
+BEAT_S: Final = 5.0
+CHUNK_BYTES: Final = 1 << 20
+
+
+class Greeting(Record, tag="greeting"):
+    """The first message of an agent."""
+
+    version: str
+    protocol: int
+    host: str
+
+
+class Beat(Record, tag="beat"):
+    """A sign of life, answered by one."""
+
+
+# ---- orders --------------------------------------------------------------------------------------
+
+
+class FindDevices(Record, tag="find_devices"):
+    """Offer the devices of these names. Answer: DevicesFound, or OrderRefused."""
+
+    names: tuple[str, ...]
+    title: str
+    queue_limit_s: float
+    plugins: dict[str, str]
+
+
+class WarmDevice(Record, tag="warm_device"):
+    """Start a device's runner ahead of its lease. Answer: OrderDone."""
+
+    device: str
+
+
+class AcquireDevice(Record, tag="acquire_device"):
+    """Lease a device. Answers: DeviceWaits, any number; DeviceHeld, or DeviceLost."""
+
+    device: str
+    memory_bytes: int
+
+
+class RunOnDevice(Record, tag="run_on_device"):
+    """Run a batch, and judge its outputs there. Answers: CaseBegan, CaseEnded; BatchEnded, or DeviceLost."""
+
+    device: str
+    batch: Batch
+    entries: tuple[RunEntry, ...]
+
+
+class ReleaseDevice(Record, tag="release_device"):
+    """End a device's runner and give its lease up. Answer: OrderDone."""
+
+    device: str
+
+
+class WithdrawBatches(Record, tag="withdraw_batches"):
+    """Begin no further case of the batches that run. Answer: OrderDone."""
+
+
+class CancelOrder(Record, tag="cancel_order"):
+    """Stop carrying out an order, whose answers nobody reads any more. No answer."""
+
+    number: int
+
+
+class OfferObjects(Record, tag="offer_objects"):
+    """Objects, and records of artifacts by their keys, that the next batch needs. Answer: ObjectsWanted."""
+
+    digests: tuple[Digest, ...]
+    builds: dict[str, bytes]
+
+
+class TakeChunk(Record, tag="take_chunk"):
+    """A part of an object, in order. No answer but to the last part: OrderDone, or OrderRefused."""
+
+    digest: Digest
+    data: bytes
+    is_last: bool
+
+
+Order = (
+    Beat
+    | FindDevices
+    | WarmDevice
+    | AcquireDevice
+    | RunOnDevice
+    | ReleaseDevice
+    | WithdrawBatches
+    | CancelOrder
+    | OfferObjects
+    | TakeChunk
+)
+
+
+class Ordered(Record):
+    """An order, with the number of its answers."""
+
+    number: int
+    order: Order
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+class DevicesFound(Record, tag="devices_found"):
+    """Devices of the agent's host."""
+
+    devices: tuple[Device, ...]
+
+
+class OrderRefused(Record, tag="order_refused"):
+    """The order cannot be carried out, in one line."""
+
+    message: str
+    hint: str = ""
+
+
+class OrderDone(Record, tag="order_done"):
+    """The order was carried out."""
+
+
+class DeviceWaits(Record, tag="device_waits"):
+    """Somebody else has the device, as in ``provider.Waiting``."""
+
+    place: int
+    holder: str
+
+
+class DeviceHeld(Record, tag="device_held"):
+    """The device is leased, under this number."""
+
+    lease: int
+
+
+class DeviceLost(Record, tag="device_lost"):
+    """The device did not come, or its runner began no case, as in ``provider.LeaseLostError``."""
+
+    message: str
+    outcome: Outcome
+
+
+class CaseEnded(Record, tag="case_ended"):
+    """How a case ended, judged, and the end of its log."""
+
+    ran: CaseRan
+    lease: int
+    log: str = ""
+
+
+class BatchEnded(Record, tag="batch_ended"):
+    """All that is to be reported of a batch was; ``held``: the lease still is."""
+
+    held: bool
+
+
+class ObjectsWanted(Record, tag="objects_wanted"):
+    """Those among the offered objects that this host lacks."""
+
+    digests: tuple[Digest, ...]
+
+
+Answer = (
+    Greeting
+    | Beat
+    | DevicesFound
+    | OrderRefused
+    | OrderDone
+    | DeviceWaits
+    | DeviceHeld
+    | DeviceLost
+    | CaseBegan
+    | CaseEnded
+    | BatchEnded
+    | ObjectsWanted
+)
+
+
+class Answered(Record):
+    """An answer to the order of this number; 0 for a greeting and a beat."""
+
+    number: int
+    answer: Answer

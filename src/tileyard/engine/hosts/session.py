@@ -1,0 +1,290 @@
+"""The run's end of a session with an agent: orders, each with its answers, and the objects it lacks."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import ToolMissingError, UsageError, WireError
+from tileyard.base.model import BuildKey, Digest
+from tileyard.base.modes import make_folder, open_file
+from tileyard.engine.hosts.messages import (
+    BEAT_S,
+    CHUNK_BYTES,
+    GRACE_S,
+    PROTOCOL,
+    SILENCE_S,
+    Answer,
+    Answered,
+    BatchEnded,
+    Beat,
+    CancelOrder,
+    DeviceHeld,
+    DeviceLost,
+    DevicesFound,
+    Greeting,
+    ObjectsWanted,
+    OfferObjects,
+    Order,
+    OrderDone,
+    Ordered,
+    OrderRefused,
+    TakeChunk,
+)
+from tileyard.engine.hosts.placing import Place
+from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.supervise import time_limit
+
+AnswerT = TypeVar("AnswerT")
+START_LIMIT_S = 60.0
+LAST_BYTES = 4096
+END_LIMIT_S = 15.0
+"""Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
+LAST = (OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted)
+"""The answers that end an order."""
+
+
+class SessionLostError(Exception):
+    """The agent is gone, or silent: nothing more is heard of what it was ordered to do."""
+
+
+class HostSession:
+    """An agent at a place, from its start to its end. ``sent`` counts the objects that it lacked."""
+
+    def __init__(self, place: Place, objects: ObjectStore, log: Path) -> None:
+        self.name = place.name
+        self.sent = 0
+        self._place = place
+        self._objects = objects
+        self._log = log
+        self._known: set[Digest] = set()
+        self._built: set[BuildKey] = set()
+        self._sending = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: AsyncChannel | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lost = ""
+        self._scratch = ""
+        self._log_start = 0
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
+        try:
+            self._process = self._start()
+        except OSError as error:
+            raise ToolMissingError(
+                f"host {self.name}: cannot start {self._place.argv[0]}: {error.strerror}"
+            ) from error
+        greeting: Greeting | None = None
+        with contextlib.suppress(TimeoutError, WireError):
+            async with time_limit(START_LIMIT_S):
+                answered = await self._heard.receive(Answered)
+            if answered is not None and isinstance(answered.answer, Greeting):
+                greeting = answered.answer
+        if greeting is None:
+            await self.close()
+            raise UsageError(
+                f"host {self.name}: no agent began there{self._last_line()}", f"see {self._log}"
+            )
+        own = version("tileyard")
+        if (greeting.version, greeting.protocol) != (own, PROTOCOL):
+            await self.close()
+            raise UsageError(
+                f"host {self.name} has Tileyard {greeting.version} (protocol {greeting.protocol}), "
+                f"and this run is of {own} (protocol {PROTOCOL})",
+                "install the same version on both",
+            )
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
+
+    async def follow(self, order: Order) -> AsyncGenerator[Answer, None]:
+        """All answers to an order; one that is not read to its end is cancelled. Raises UsageError if it
+        is refused, and SessionLostError.
+        """
+        number = next(self._numbers)
+        answers = self._answers[number] = asyncio.Queue()
+        is_over = False
+        try:
+            await self._send(number, order)
+            while (answer := await answers.get()) is not None:
+                is_over = isinstance(answer, LAST)
+                if isinstance(answer, OrderRefused):
+                    raise UsageError(f"host {self.name}: {answer.message}", answer.hint)
+                yield answer
+                if is_over:
+                    return
+            is_over = True
+        finally:
+            del self._answers[number]
+            if not is_over and not self._lost:
+                self._cancel(number)
+        raise SessionLostError(f"host {self.name}: {self._lost}")
+
+    async def ask(self, order: Order, kind: type[AnswerT]) -> AnswerT:
+        """The single answer to an order. Raises as ``follow``."""
+        async with contextlib.aclosing(self.follow(order)) as answers:
+            async for answer in answers:
+                if isinstance(answer, kind):
+                    return answer
+                raise AssertionError(f"{type(order).__name__} was answered with {answer}")
+        raise AssertionError("an order ended without an answer")
+
+    async def send_objects(self, digests: Iterable[Digest], builds: Iterable[BuildKey]) -> None:
+        """Have the host know these objects and artifacts, each sent once. Raises as ``follow``, and
+        DamagedError.
+        """
+        async with self._sending:
+            new = tuple(dict.fromkeys(one for one in digests if one and one not in self._known))
+            own = {key: self._objects.get_record("build", key) for key in {*builds} - self._built}
+            manifests = {str(key): data for key, data in own.items() if data is not None}
+            if not new and not manifests:
+                return
+            order = OfferObjects(digests=new, builds=manifests)
+            wanted = await self.ask(order, ObjectsWanted)
+            for digest in wanted.digests:
+                await self._send_object(digest)
+            self._known.update(new)
+            self._built.update(own)
+
+    def forget(self, digests: Iterable[Digest], build: BuildKey) -> None:
+        """Offer these again before the next batch that needs them: they may be gone there, or damaged."""
+        self._known.difference_update(digests)
+        self._built.discard(build)
+
+    async def close(self) -> None:
+        """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long."""
+        self._lose("the run has ended")
+        tasks = (*self._tasks, *self._cancelling)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._process is not None:
+            process, self._process = self._process, None
+            try:
+                await asyncio.to_thread(process.wait, END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.to_thread(process.wait)
+        if self._scratch:
+            with contextlib.suppress(OSError):  # the agent has removed it, unless it was killed
+                remove_folder(Path(self._scratch))
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        make_folder(self._log.parent)
+        argv = self._place.argv
+        if self._place.is_here:
+            self._scratch = tempfile.mkdtemp(prefix="tileyard-host-")
+            argv = (*argv, "--scratch", self._scratch)
+        with open(self._log, "ab", opener=open_file) as log:
+            self._log_start = log.tell()
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for the run
+            )
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("a process with pipes has none")
+        read_fd, write_fd = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdout.close()
+        process.stdin.close()
+        self._channel = AsyncChannel(read_fd, write_fd)
+        return process
+
+    @property
+    def _heard(self) -> AsyncChannel:
+        if self._channel is None:
+            raise AssertionError(f"host {self.name} was not opened")
+        return self._channel
+
+    async def _send(self, number: int, order: Order) -> None:
+        if self._lost:
+            raise SessionLostError(f"host {self.name}: {self._lost}")
+        try:
+            await self._heard.send(Ordered(number=number, order=order))
+        except BrokenPipeError:
+            self._lose(f"its agent is gone{self._last_line()}")
+            raise SessionLostError(f"host {self.name}: {self._lost}") from None
+
+    async def _send_object(self, digest: Digest) -> None:
+        number = next(self._numbers)
+        answers = self._answers[number] = asyncio.Queue()
+        try:
+            with self._objects.path(digest).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                while True:
+                    data = file.read(CHUNK_BYTES)
+                    is_last = file.tell() >= size or not data
+                    await self._send(number, TakeChunk(digest=digest, data=data, is_last=is_last))
+                    if is_last:
+                        break
+            answer = await answers.get()
+        finally:
+            del self._answers[number]
+        if answer is None:
+            raise SessionLostError(f"host {self.name}: {self._lost}")
+        if isinstance(answer, OrderRefused):
+            raise UsageError(f"host {self.name}: {answer.message}", answer.hint)
+        self.sent += 1
+
+    def _cancel(self, number: int) -> None:
+        async def cancel() -> None:
+            with contextlib.suppress(SessionLostError):
+                await self._send(0, CancelOrder(number=number))
+
+        task = asyncio.ensure_future(cancel())
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    async def _read(self) -> None:
+        """Distribute answers until none comes any more; then no order gets one."""
+        why = ""
+        try:
+            while True:
+                async with time_limit(SILENCE_S + GRACE_S):
+                    answered = await self._heard.receive(Answered)
+                if answered is None:
+                    break
+                if answered.number in self._answers:
+                    self._answers[answered.number].put_nowait(answered.answer)
+        except TimeoutError:
+            why = f"nothing was heard of its agent for {SILENCE_S + GRACE_S:g} s"
+        except WireError as error:
+            why = str(error)
+        self._lose(why or f"its agent is gone{self._last_line()}")
+
+    def _lose(self, why: str) -> None:
+        self._lost = self._lost or why
+        if self._channel is not None:
+            self._channel.close()  # wakes those who wait for it
+        for answers in self._answers.values():
+            answers.put_nowait(None)
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(SessionLostError):
+            while True:
+                await self._send(0, Beat())
+                await asyncio.sleep(BEAT_S)
+
+    def _last_line(self) -> str:
+        """What the agent, or what should start it, printed last in this session."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(max(self._log_start, file.seek(0, 2) - LAST_BYTES))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,262 @@
+"""The devices of other hosts, as slots of a run. What they lease, run and judge is as on this host."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import DamagedError, TileyardError, UsageError
+from tileyard.base.model import Batch, Device, Digest, Outcome
+from tileyard.base.settings import Settings
+from tileyard.devices.classes import find_class
+from tileyard.devices.registry import parse_device
+from tileyard.engine.hosts.messages import (
+    AcquireDevice,
+    BatchEnded,
+    CaseEnded,
+    DeviceHeld,
+    DeviceLost,
+    DevicesFound,
+    DeviceWaits,
+    FindDevices,
+    OrderDone,
+    ReleaseDevice,
+    RunOnDevice,
+    WarmDevice,
+    WithdrawBatches,
+)
+from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
+from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
+
+AppendLog = Callable[[str, str], None]
+CODE = 2
+"""The first parts of a CPU's identity decide which code it runs: its model and its features."""
+
+
+class RemoteDevices:
+    """The devices that agents at these places offer: a provider. ``append_log`` takes what cases printed."""
+
+    def __init__(self, places: Sequence[Place], settings: Settings) -> None:
+        self.append_log: AppendLog = lambda log, text: None
+        self._settings = settings
+        self._objects = ObjectStore(settings.home / "objects")
+        logs = settings.home / "logs"
+        self._sessions = tuple(
+            HostSession(place, self._objects, logs / f"agent-{place.name}.log") for place in places
+        )
+        self.slots: Sequence[Slot] = ()
+        self.withdrawn = 0
+        self._withdrawing: set[asyncio.Task[None]] = set()
+
+    async def find(
+        self, names: Sequence[str], *, title: str, queue_limit_s: float
+    ) -> tuple[Device, ...]:
+        """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``. Raises
+        TileyardError, and leaves nothing behind.
+        """
+        order = FindDevices(
+            names=tuple(names),
+            title=title,
+            queue_limit_s=queue_limit_s,
+            plugins=self._settings.plugins,
+        )
+        try:
+            opening = (session.open() for session in self._sessions)
+            for failure in await asyncio.gather(*opening, return_exceptions=True):
+                if failure is not None:
+                    raise failure
+            found = [await session.ask(order, DevicesFound) for session in self._sessions]
+            for session, one in zip(self._sessions, found, strict=True):
+                for device in one.devices:
+                    self._require_same(session, device)
+            self.slots = tuple(
+                RemoteSlot(self, session, device)
+                for session, one in zip(self._sessions, found, strict=True)
+                for device in one.devices
+            )
+        except SessionLostError as error:
+            await self.close()
+            raise UsageError(str(error)) from error
+        except BaseException:
+            await self.close()
+            raise
+        return tuple(slot.device for slot in self.slots)
+
+    def _require_same(self, session: HostSession, device: Device) -> None:
+        """Raise UsageError for cores of another kind, for which nothing is built here."""
+        if find_class(device.kind).is_cores:
+            there, here = (
+                one.identity.split(", ")[:CODE]
+                for one in (device, parse_device("cpu", self._settings))
+            )
+            if there != here:
+                raise UsageError(
+                    f"host {session.name} has {', '.join(there)}, and kernels are built for "
+                    f"{', '.join(here)}"
+                )
+
+    async def open(self) -> None:
+        """Do nothing: the agents run since the devices were named."""
+
+    def withdraw(self) -> None:
+        """Begin no further case on any host."""
+        self.withdrawn += 1
+        task = asyncio.create_task(self._withdraw())
+        self._withdrawing.add(task)
+        task.add_done_callback(self._withdrawing.discard)
+
+    async def _withdraw(self) -> None:
+        asked = (session.ask(WithdrawBatches(), OrderDone) for session in self._sessions)
+        await asyncio.gather(*asked, return_exceptions=True)  # a lost one begins nothing
+
+    async def close(self) -> None:
+        """End every agent, with what it runs. Repeatable."""
+        for task in tuple(self._withdrawing):
+            task.cancel()
+        await asyncio.gather(*(session.close() for session in self._sessions))
+
+    def list_needed(self, entry: RunEntry) -> tuple[Digest, ...]:
+        """The objects that a runner needs for a case, verified. Raises DamagedError if one is not here."""
+        artifact = find_artifact(entry.build, self._objects)
+        if artifact is None:
+            raise DamagedError(f"artifact {entry.build} is not in {self._objects.root}")
+        files, golden = artifact.manifest.files.values(), entry.golden
+        needed = tuple(filter(None, (*files, *golden.inputs, *golden.outputs)))
+        for digest in needed:
+            self._objects.path(digest)
+        return needed
+
+
+class RemoteSlot:
+    """A device of another host. Its locks and cores are that host's."""
+
+    appetite = 0
+
+    def __init__(self, hosts: RemoteDevices, session: HostSession, device: Device) -> None:
+        self.device = msgspec.structs.replace(
+            device, name=f"{device.name}@{session.name}", cores=(), locks=(), env={}, probe=()
+        )
+        self._name = device.name
+        self._hosts = hosts
+        self._session = session
+        self._lease = 0
+
+    async def warm(self) -> None:
+        """Start the runner there. ``acquire`` reports failures."""
+        with contextlib.suppress(SessionLostError, TileyardError):
+            await self._session.ask(WarmDevice(device=self._name), OrderDone)
+
+    async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
+        """Have the agent lease the device. See ``Slot``."""
+        order = AcquireDevice(device=self._name, memory_bytes=memory_bytes)
+        with self._losing():
+            async with contextlib.aclosing(self._session.follow(order)) as answers:
+                async for answer in answers:
+                    match answer:
+                        case DeviceWaits(place=place, holder=holder):
+                            waiting(Waiting(place=place, holder=holder))
+                        case DeviceHeld(lease=lease):
+                            self._lease = lease
+                            return lease
+                        case DeviceLost(message=message, outcome=outcome):
+                            raise LeaseLostError(f"host {self._session.name}: {message}", outcome)
+                        case _:
+                            raise AssertionError(f"a lease was answered with {answer}")
+        raise AssertionError("an order ended without an answer")
+
+    async def run(self, batch: Batch, entries: Sequence[RunEntry], watch: Watch) -> bool:
+        """Send what the host lacks, and run. See ``Slot``. If the host is lost, its case is to blame; a case
+        of which something is missing here is answered, and not sent.
+        """
+        withdrawn = self._hosts.withdrawn
+        needed: dict[str, tuple[Digest, ...]] = {}
+        for entry in _choose(batch, entries):
+            try:
+                needed[entry.case] = self._hosts.list_needed(entry)
+            except (DamagedError, OSError) as error:
+                watch.ran(self._fail(entry.case, str(error)), self.device.name, self._lease)
+        chosen = tuple(entry for entry in entries if entry.case in needed)
+        if not chosen:
+            return True
+        with self._losing():
+            digests = (digest for each in needed.values() for digest in each)
+            await self._session.send_objects(digests, {entry.build for entry in chosen})
+            if self._hosts.withdrawn != withdrawn:
+                return True
+            cases = tuple(case for case in batch.cases if case.key in needed)
+            order = RunOnDevice(
+                device=self._name,
+                batch=msgspec.structs.replace(batch, cases=cases),
+                entries=chosen,
+            )
+            return await self._follow(order, needed, watch)
+
+    async def _follow(
+        self, order: RunOnDevice, needed: Mapping[str, tuple[Digest, ...]], watch: Watch
+    ) -> bool:
+        """Report what becomes of a batch. Raises SessionLostError if no case was running."""
+        entries = {entry.case: entry for entry in order.entries}
+        current = ""
+        try:
+            async with contextlib.aclosing(self._session.follow(order)) as answers:
+                async for answer in answers:
+                    match answer:
+                        case CaseBegan(case=current):
+                            watch.began(current)
+                        case CaseEnded(ran=ran, lease=lease, log=text):
+                            entry = entries[ran.case]
+                            self._hosts.append_log(entry.log, text)
+                            if ran.outcome is Outcome.INFRA_ERROR:
+                                self._session.forget(needed[ran.case], entry.build)
+                            current = "" if current == ran.case else current
+                            watch.ran(ran, self.device.name, lease)
+                        case BatchEnded(held=held):
+                            return held
+                        case DeviceLost(message=message, outcome=outcome):
+                            raise LeaseLostError(f"host {self._session.name}: {message}", outcome)
+                        case _:
+                            raise AssertionError(f"a batch was answered with {answer}")
+        except SessionLostError as error:
+            if not current:
+                raise
+            watch.ran(self._fail(current, str(error)), self.device.name, self._lease)
+            return False
+        raise AssertionError("an order ended without an answer")
+
+    def _fail(self, case: str, message: str) -> CaseRan:
+        return CaseRan(
+            case=case,
+            outcome=Outcome.INFRA_ERROR,
+            seconds=0.0,
+            message=message,
+            lease=self._lease,
+        )
+
+    async def release(self) -> None:
+        """End the runner there. Harmless if nothing is held."""
+        with contextlib.suppress(SessionLostError, UsageError):
+            await self._session.ask(ReleaseDevice(device=self._name), OrderDone)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except SessionLostError as error:
+            raise LeaseLostError(str(error)) from error
+        except (TileyardError, OSError) as error:  # the agent refused the order, or an object went
+            raise LeaseLostError(str(error)) from error
+
+
+def _choose(batch: Batch, entries: Sequence[RunEntry]) -> Sequence[RunEntry]:
+    """The first entries for whose outputs there is room until they are judged; all if timed in turn."""
+    if batch.order == "interleaved":
+        return entries
+    sizes = itertools.accumulate(count_output_bytes(entry.specs) for entry in entries)
+    return entries[: max(1, sum(size <= ROOM_BYTES for size in sizes))]

@@ -1,0 +1,1 @@
+"""``agent``: offers this host's devices to a run elsewhere."""

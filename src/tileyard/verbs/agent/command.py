@@ -1,0 +1,29 @@
+"""``tileyard agent``: offers this host's devices to a run elsewhere, which started it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def agent(
+    *,
+    scratch: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR", help="Use this instead of the data directory, and remove it at the end."
+        ),
+    ] = "",
+) -> int:
+    """Offer the devices of this host to a run on another one. Runs with --hosts start it.
+
+    Standard input and output are the session with the run. It leases devices as every run of this host
+    does, so others keep their turn, and ends what it started when the run hangs up.
+
+    Exit status: 0 when the session is over.
+    """
+    from tileyard.engine.hosts.agent import serve_stdio
+    from tileyard.show.opening import load_settings
+
+    serve_stdio(load_settings(), Path(scratch).absolute() if scratch else None)
+    return 0

@@ -1,0 +1,204 @@
+"""Runs over several hosts: real agents, each with a home of its own, on this machine and behind ssh."""
+
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.conftest import DECIDED, KERNELS, CommandLine
+
+pytestmark = pytest.mark.slow
+
+KERNEL = """
+import tilelang.language as T
+import tileyard
+
+
+@tileyard.kernel(
+    space={"block": [4, 8, 16, 32, 64, 128, 256, 512, 1024]},
+    shapes={"small": {"N": 1024}, "large": {"N": 4096}},
+    reference=lambda A: A * 2,
+)
+def double(N, block=32):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] * 2
+
+    return main
+"""
+COMMAND = ("tune", "double.py", "--shape", "small", "--trials", "9")
+CONFIG = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/key
+AuthorizedKeysFile {folder}/key.pub
+PidFile {folder}/pid
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+SetEnv TILEYARD_HOME={folder}/home TILEYARD_LOCK_DIR={folder}/locks
+"""
+CLIENT = """#!/bin/sh
+exec {ssh} -F /dev/null -p {port} -i {folder}/key -o IdentitiesOnly=yes -o StrictHostKeyChecking=no \\
+    -o UserKnownHostsFile={folder}/known -o LogLevel=ERROR "$@"
+"""
+
+
+def sum_up(result: dict[str, Any]) -> tuple[object, ...]:
+    """What a study found: outcomes by config, and the winner."""
+    outcomes = {json.dumps(one["config"]): one["outcome"] for one in result["trials"]}
+    return sorted(outcomes.items()), result["best"]["config"]
+
+
+@pytest.fixture
+def place(cli: CommandLine) -> CommandLine:
+    """A folder with a kernel, where times are scripted."""
+    (cli.cwd / "double.py").write_text(KERNEL, encoding="utf-8")
+    (cli.cwd / "tmp").mkdir()
+    cli.env.update(DECIDED, TMPDIR=str(cli.cwd / "tmp"))
+    return cli
+
+
+def agents_of(process: psutil.Process) -> list[psutil.Process]:
+    """The agents of a run that is going on."""
+    return [one for one in process.children(recursive=True) if "agent" in one.cmdline()]
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("moment", range(8))
+def test_a_host_that_is_lost_costs_only_what_ran_there(place: CommandLine, moment: int) -> None:
+    """Over two agents, and after one was killed, the same is found as on this host; nothing is left."""
+    expected = sum_up(place.run_json(*COMMAND))
+    place.env["TILEYARD_HOME"] = str(place.cwd / "other")
+    process = place.start(*COMMAND, "--hosts", "local:2", "--json")
+    command = psutil.Process(process.pid)
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).startswith("tune double"):
+        assert line
+    agents = agents_of(command)
+    family = command.children(recursive=True)
+    time.sleep(0.3 * moment)
+    if moment:  # the first is a run in which none is lost
+        agents[1].kill()
+        family += command.children(recursive=True)
+    output, complaint = process.communicate(timeout=240)
+    result = json.loads(output)
+    assert sum_up(result) == expected, complaint
+    hosts = {one["device"] for one in result["trials"]}
+    assert hosts <= {"cpu:0@local-1", "cpu:0@local-2"}
+    said = {attempt["message"] for one in result["trials"] for attempt in one["attempts"]}
+    assert said <= {"host local-2: its agent is gone"}
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    assert not [*(place.cwd / "tmp").glob("tileyard-host-*")]
+
+
+def test_agents_end_with_their_run(place: CommandLine) -> None:
+    """Also if the engine is killed: what they started is ended, and their folders are removed."""
+    process = place.start(*COMMAND, "--hosts", "local:2")
+    assert process.stdout is not None
+    while not (line := process.stdout.readline()).startswith("passed"):
+        assert line
+    command = psutil.Process(process.pid)
+    family = command.children(recursive=True)
+    engine = next(one for one in family if "tileyard.service.process" in one.cmdline())
+    engine.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert not [*(place.cwd / "tmp").glob("tileyard-host-*")]
+
+
+def test_each_fault_is_blamed_on_its_case(cli: CommandLine) -> None:
+    """Hangs, crashes, wrong results and memory, as on this host, and with what each case printed."""
+    command = ("tune", str(KERNELS / "faults.py"), "--config", "block=64", "--run-limit", "2s")
+    found = []
+    for hosts in ((), ("--hosts", "local:2")):
+        cli.env["TILEYARD_HOME"] = str(cli.cwd / f"home{len(hosts)}")
+        trials = cli.run_json(*command, *hosts)["trials"]
+        found.append({one["config"]["fault"]: (one["outcome"], one["message"]) for one in trials})
+        stray = next(one for one in trials if one["config"]["fault"] == "segmentation_fault")
+        shown = cli.run_here("show", stray["id"])
+        assert shown.returncode == 0, shown.stderr
+    here, there = found
+    assert here == there
+
+
+def test_a_suite_of_kernels_ends_alike(place: CommandLine) -> None:
+    """Kernels run on other hosts; a suite with a program is refused in one line."""
+    here, there = (
+        place.run("test", "double.py", "--verbose", *hosts)
+        for hosts in ((), ("--hosts", "local:2"))
+    )
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    assert "@local-" in there.stdout
+    assert "2  passed" in here.stdout
+    assert "2  passed" in there.stdout
+    (place.cwd / "suite.toml").write_text(
+        'name = "s"\n[[testcase]]\nname = "true"\nrun = ["true"]\n', encoding="utf-8"
+    )
+    refused = place.run("test", "suite.toml", "--hosts", "local:1")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "is a program, and other hosts run kernels" in refused.stderr
+
+
+@pytest.fixture
+def behind_ssh(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables with which ``ssh`` reaches a server of this test's own, with keys of its own."""
+    server = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    ssh = shutil.which("ssh")
+    if server is None or ssh is None:
+        pytest.skip("needs sshd, as of Debian's openssh-server")
+    folder = tmp_path / "ssh"
+    (folder / "bin").mkdir(parents=True)
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
+    client = folder / "bin" / "ssh"
+    client.write_text(CLIENT.format(ssh=ssh, port=port, folder=folder), encoding="utf-8")
+    client.chmod(0o755)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    daemon = subprocess.Popen([server, "-D", "-e", "-f", folder / "config"], stderr=subprocess.PIPE)
+    assert daemon.stderr is not None
+    assert b"listening" in daemon.stderr.readline()
+    try:
+        yield {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(10)
+        daemon.stderr.close()
+
+
+def test_hosts_behind_ssh_find_the_same(place: CommandLine, behind_ssh: dict[str, str]) -> None:
+    """Their agents have homes of their own, and end with the run; one that ssh does not reach is named."""
+    expected = sum_up(place.run_json(*COMMAND))
+    place.env.update(behind_ssh, TILEYARD_HOME=str(place.cwd / "other"))
+    user = getpass.getuser()
+    result = place.run_json(*COMMAND, "--hosts", f"ssh:{user}@127.0.0.1")
+    assert sum_up(result) == expected
+    assert {one["device"] for one in result["trials"]} == {f"cpu:0@{user}@127.0.0.1"}
+    absent = place.run(*COMMAND, "--hosts", "ssh:nobody@127.0.0.1")
+    assert absent.returncode == 2
+    assert "host nobody@127.0.0.1: no agent began there: " in absent.stderr
+
+
+def test_a_device_that_a_host_lacks_is_one_line(place: CommandLine) -> None:
+    """With the host's name, before anything is built."""
+    done = place.run(*COMMAND, "--hosts", "local:1", "--devices", "sim:9")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "host local-1: there is no device 'sim:9'" in done.stderr

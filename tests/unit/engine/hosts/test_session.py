@@ -1,0 +1,152 @@
+"""Sessions with real agents: objects, refusals, other versions, and their ends."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tileyard.artifacts.objects import ObjectStore, digest_bytes
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Digest
+from tileyard.base.settings import Settings
+from tileyard.engine.hosts import agent as agents
+from tileyard.engine.hosts.messages import (
+    CHUNK_BYTES,
+    Answered,
+    FindDevices,
+    Greeting,
+    ObjectsWanted,
+    OfferObjects,
+    OrderDone,
+    TakeChunk,
+    WarmDevice,
+)
+from tileyard.engine.hosts.placing import Place, parse_hosts
+from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.engine.hosts.slots import RemoteSlot
+from tileyard.engine.provider import LeaseLostError
+from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.wire import encode_frame
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, place: Place | None = None) -> AsyncIterator[HostSession]:
+    """A session with an agent of this machine, of a run with its objects in ``folder``."""
+    session = HostSession(
+        place or parse_hosts("local:1")[0], ObjectStore(folder / "objects"), folder / "agent.log"
+    )
+    await session.open()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+def test_objects_are_sent_once_and_stored_whole(tmp_path: Path) -> None:
+    """In parts, verified on arrival; what is offered again is not asked for; other content is refused."""
+    objects = ObjectStore(tmp_path / "objects")
+    blobs = [b"", b"small", os.urandom(2 * CHUNK_BYTES), os.urandom(2 * CHUNK_BYTES + 1)]
+    digests = [objects.put_bytes(blob) for blob in blobs]
+    other = digest_bytes(b"what it should be")
+
+    async def use() -> tuple[int, ObjectsWanted]:
+        async with opened(tmp_path) as session:
+            await session.send_objects([*digests, digests[1], Digest("")], [])
+            await session.send_objects(digests, [])
+            with pytest.raises(UsageError, match="arrived with other content"):
+                await session.ask(TakeChunk(digest=other, data=b"?", is_last=True), OrderDone)
+            offer = OfferObjects(digests=(*digests, other), builds={})
+            return session.sent, await session.ask(offer, ObjectsWanted)
+
+    sent, wanted = asyncio.run(use())
+    assert sent == len(blobs)
+    assert wanted.digests == (other,)
+
+
+def test_what_was_not_offered_is_refused_and_a_lost_agent_is_a_lost_lease(tmp_path: Path) -> None:
+    """Orders that cannot be carried out are one line; once the agent is gone, so is each device."""
+
+    async def use() -> None:
+        async with opened(tmp_path) as session:
+            with pytest.raises(UsageError, match="host local-1: device 'cpu:7' was not offered"):
+                await session.ask(WarmDevice(device="cpu:7"), OrderDone)
+            order = FindDevices(names=("cpu",), title="", queue_limit_s=1.0, plugins={})
+            found = await session.ask(order, agents.DevicesFound)
+            slot = RemoteSlot(None, session, found.devices[0])  # type: ignore[arg-type]  # sends nothing
+            assert slot.device.name == "cpu:0@local-1"
+            assert (slot.device.cores, slot.device.locks) == ((), ())
+            assert session._process is not None
+            session._process.kill()
+            with pytest.raises(LeaseLostError, match="host local-1: its agent is gone"):
+                await slot.acquire(0, lambda _: None)
+            with pytest.raises(SessionLostError):
+                await session.ask(WarmDevice(device="cpu:0"), OrderDone)
+            await slot.warm()
+            await slot.release()
+
+    asyncio.run(use())
+
+
+SAYS = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.argv[1])); sys.stdout.flush(); sys.stdin.read()"
+
+
+@pytest.mark.parametrize(
+    ("says", "complaint"),
+    [
+        (
+            encode_frame(Answered(number=0, answer=Greeting(version="9.9", protocol=1, host="h"))),
+            r"host far has Tileyard 9.9 \(protocol 1\), and this run is of .* \(protocol 1\)",
+        ),
+        (b"Welcome to this host!\n" * 9, "host far: no agent began there"),
+    ],
+)
+def test_what_is_no_agent_of_this_version_is_refused(
+    tmp_path: Path, says: bytes, complaint: str
+) -> None:
+    """By name and version; also where a login prints a greeting of its own."""
+    place = Place("far", (sys.executable, "-c", SAYS, says.hex()))
+
+    async def use() -> None:
+        async with opened(tmp_path, place):
+            pass
+
+    with pytest.raises(UsageError, match=complaint):
+        asyncio.run(use())
+
+
+def test_an_agent_that_hears_nothing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run may be stopped, or the line be cut without an end."""
+    monkeypatch.setattr(agents, "SILENCE_S", 0.2)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    (heard_fd, order_fd), (answered_fd, answer_fd) = os.pipe(), os.pipe()
+
+    async def serve() -> None:
+        channel = AsyncChannel(heard_fd, answer_fd)
+        await asyncio.wait_for(agents.Agent(settings, channel).serve(), 20)
+        channel.close()
+
+    asyncio.run(serve())
+    os.close(order_fd)
+    os.close(answered_fd)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("local:3", ["local-1", "local-2", "local-3"]), ("ssh:a,user@b", ["a", "user@b"])],
+)
+def test_hosts_have_the_names_of_their_devices(text: str, names: list[str]) -> None:
+    """As ssh takes them."""
+    assert [place.name for place in parse_hosts(text)] == names
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ssh:a,", "slurm:2"]
+)
+def test_other_hosts_are_refused(text: str) -> None:
+    """With the forms that there are."""
+    with pytest.raises(UsageError, match="names no hosts"):
+        parse_hosts(text)
