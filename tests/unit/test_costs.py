@@ -22,6 +22,14 @@ def test_a_tenth_above_a_budget_is_no_excess(what: str) -> None:
     assert str(excess) == f"tests/a.py: {allowed + 1} {what}, 100 budgeted"
 
 
+def test_a_budget_that_varies_has_room_for_what_is_measured_again() -> None:
+    """A busy machine starts more processes; three times as many are an excess even there."""
+    budget = {"tests/a.py": Cost(started=100, varies=True)}
+    assert costs_of(budget, a=Cost(started=300)).list_excesses() == []
+    (excess,) = costs_of(budget, a=Cost(started=400)).list_excesses()
+    assert str(excess) == "tests/a.py: 400 started, 100 budgeted"
+
+
 def test_a_file_without_a_budget_is_bounded() -> None:
     """Its CPU seconds are not."""
     found = costs_of({}, a=Cost(started=FREE, cpu_s=1e6), b=Cost(compiled=FREE + 1)).list_excesses()
