@@ -122,7 +122,7 @@ def test_agents_end_with_their_run(place: CommandLine) -> None:
 
 
 def test_each_fault_is_blamed_on_its_case(cli: CommandLine) -> None:
-    """Hangs, crashes, wrong results and memory, as on this host, and with what each case printed."""
+    """Hangs, crashes, wrong results and memory, as on this host; a case that crashed can be shown."""
     command = ("tune", str(KERNELS / "faults.py"), "--config", "block=64", "--run-limit", "2s")
     found = []
     for hosts in ((), ("--hosts", "local:2")):

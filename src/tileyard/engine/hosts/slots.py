@@ -248,9 +248,7 @@ class RemoteSlot:
     def _losing(self) -> Iterator[None]:
         try:
             yield
-        except SessionLostError as error:
-            raise LeaseLostError(str(error)) from error
-        except (TileyardError, OSError) as error:  # the agent refused the order, or an object went
+        except (SessionLostError, TileyardError, OSError) as error:
             raise LeaseLostError(str(error)) from error
 
 
