@@ -8,20 +8,19 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO, assert_never
+from typing import assert_never
 
 import msgspec
 
 from tileyard.artifacts.copying import remove_folder
-from tileyard.artifacts.objects import ObjectStore, digest_chunks
+from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
-from tileyard.base.errors import HomeError, TileyardError, UsageError, WireError
-from tileyard.base.model import Device, Digest
+from tileyard.base.errors import DamagedError, HomeError, TileyardError, UsageError, WireError
+from tileyard.base.model import Device
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.devices.locks import prepare_locks
@@ -45,6 +44,7 @@ from tileyard.engine.hosts.messages import (
     DeviceWaits,
     FindDevices,
     Greeting,
+    ObjectPart,
     ObjectsWanted,
     OfferObjects,
     Order,
@@ -53,10 +53,11 @@ from tileyard.engine.hosts.messages import (
     OrderRefused,
     ReleaseDevice,
     RunOnDevice,
-    TakeChunk,
+    SendObjects,
     WarmDevice,
     WithdrawBatches,
 )
+from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import LeaseLostError, Waiting
 from tileyard.engine.runners import RunnerSite, RunnerSlot
@@ -150,42 +151,6 @@ class _Watch:
         self._add(reply)
 
 
-class Arrivals:
-    """Objects that arrive in parts. Each is stored only once its content is what its digest says."""
-
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self._folder = objects.root / "tmp"
-        self._open: dict[Digest, tuple[Path, BinaryIO]] = {}
-
-    def take(self, chunk: TakeChunk) -> Answer | None:
-        """Keep a part; the answer to the last one. Raises HomeError."""
-        if chunk.digest not in self._open:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            number, name = tempfile.mkstemp(dir=self._folder)
-            self._open[chunk.digest] = Path(name), os.fdopen(number, "w+b")
-        path, file = self._open[chunk.digest]
-        file.write(chunk.data)
-        if not chunk.is_last:
-            return None
-        del self._open[chunk.digest]
-        with file:
-            file.seek(0)
-            digest = digest_chunks(iter(partial(file.read, 1 << 20), b""))
-        if digest != chunk.digest:
-            path.unlink()
-            return OrderRefused(message=f"object {chunk.digest} arrived with other content")
-        self._objects.adopt(path, digest)
-        return OrderDone()
-
-    def close(self) -> None:
-        """Remove what has not arrived whole."""
-        while self._open:
-            path, file = self._open.popitem()[1]
-            file.close()
-            path.unlink(missing_ok=True)
-
-
 class Agent:
     """One session with a run, over ``channel``. ``settings`` are this host's."""
 
@@ -237,13 +202,12 @@ class Agent:
             case CancelOrder(number=other):
                 if other in self._tasks:
                     self._tasks[other].cancel()
-            case TakeChunk():
+            case ObjectPart():
                 try:
-                    answer = self._arrivals.take(order)
-                except (HomeError, OSError) as error:
-                    answer = OrderRefused(message=f"cannot store objects: {error}")
-                if answer is not None:
-                    self._answer(number, answer)
+                    if self._arrivals.take(order):
+                        self._answer(number, OrderDone())
+                except (DamagedError, HomeError, OSError) as error:
+                    self._answer(number, OrderRefused(message=f"cannot store objects: {error}"))
             case _:
                 task = self._tasks[number] = asyncio.create_task(self._carry_out(number, order))
                 task.add_done_callback(lambda _: self._tasks.pop(number))
@@ -251,14 +215,14 @@ class Agent:
     async def _carry_out(self, number: int, order: Order) -> None:
         tell = partial(self._answer, number)
         try:
-            await self._follow(order, tell)
+            await self._follow(number, order, tell)
         except TileyardError as error:
             tell(OrderRefused(message=error.message, hint=error.hint))
         except Exception as error:
             log.exception("an order failed")
             tell(OrderRefused(message=f"the agent failed: {error!r}"))
 
-    async def _follow(self, order: Order, tell: TellAnswer) -> None:
+    async def _follow(self, number: int, order: Order, tell: TellAnswer) -> None:
         match order:
             case FindDevices():
                 tell(DevicesFound(devices=self._offer(order)))
@@ -281,7 +245,14 @@ class Agent:
                     self._objects.put_record("build", key, manifest)
                 lacking = tuple(one for one in digests if not self._objects.has(one))
                 tell(ObjectsWanted(digests=lacking))
-            case Beat() | CancelOrder() | TakeChunk():
+            case SendObjects(digests=digests):
+                for part in (
+                    one for digest in digests for one in read_parts(self._objects, digest)
+                ):
+                    # Past the queue: no more of an object is read than can be sent.
+                    await self._channel.send(Answered(number=number, answer=part))
+                tell(OrderDone())
+            case Beat() | CancelOrder() | ObjectPart():
                 raise AssertionError(f"{type(order).__name__} is no order that takes time")
             case _:
                 assert_never(order)

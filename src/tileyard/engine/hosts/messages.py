@@ -15,7 +15,6 @@ SILENCE_S: Final = 60.0
 GRACE_S: Final = 15.0
 """The time for that, before a run takes a silent agent's cases elsewhere."""
 BEAT_S: Final = 5.0
-CHUNK_BYTES: Final = 1 << 20
 
 
 class Greeting(Record, tag="greeting"):
@@ -86,12 +85,18 @@ class OfferObjects(Record, tag="offer_objects"):
     builds: dict[str, bytes]
 
 
-class TakeChunk(Record, tag="take_chunk"):
+class ObjectPart(Record, tag="object_part"):
     """A part of an object, in order. No answer but to the last part: OrderDone, or OrderRefused."""
 
     digest: Digest
     data: bytes
     is_last: bool
+
+
+class SendObjects(Record, tag="send_objects"):
+    """Send objects of this host. Answers: each one's ObjectParts; OrderDone, or OrderRefused."""
+
+    digests: tuple[Digest, ...]
 
 
 Order = (
@@ -104,7 +109,8 @@ Order = (
     | WithdrawBatches
     | CancelOrder
     | OfferObjects
-    | TakeChunk
+    | ObjectPart
+    | SendObjects
 )
 
 
@@ -188,6 +194,7 @@ Answer = (
     | CaseEnded
     | BatchEnded
     | ObjectsWanted
+    | ObjectPart
 )
 
 

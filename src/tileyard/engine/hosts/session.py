@@ -19,7 +19,6 @@ from tileyard.base.model import BuildKey, Digest
 from tileyard.base.modes import make_folder, open_file
 from tileyard.engine.hosts.messages import (
     BEAT_S,
-    CHUNK_BYTES,
     GRACE_S,
     PROTOCOL,
     SILENCE_S,
@@ -32,14 +31,16 @@ from tileyard.engine.hosts.messages import (
     DeviceLost,
     DevicesFound,
     Greeting,
+    ObjectPart,
     ObjectsWanted,
     OfferObjects,
     Order,
     OrderDone,
     Ordered,
     OrderRefused,
-    TakeChunk,
+    SendObjects,
 )
+from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.placing import Place
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.supervise import time_limit
@@ -58,11 +59,13 @@ class SessionLostError(Exception):
 
 
 class HostSession:
-    """An agent at a place, from its start to its end. ``sent`` counts the objects that it lacked."""
+    """An agent at a place, from its start to its end. ``sent`` and ``fetched`` count the objects that it and
+    the run lacked.
+    """
 
     def __init__(self, place: Place, objects: ObjectStore, log: Path) -> None:
         self.name = place.name
-        self.sent = 0
+        self.sent = self.fetched = 0
         self._place = place
         self._objects = objects
         self._log = log
@@ -157,6 +160,17 @@ class HostSession:
             self._known.update(new)
             self._built.update(own)
 
+    async def fetch_objects(self, digests: Iterable[Digest]) -> None:
+        """Get what this run lacks of these objects of the host. Raises as ``follow``, and DamagedError."""
+        wanted = tuple(dict.fromkeys(one for one in digests if not self._objects.has(one)))
+        if wanted:
+            with contextlib.closing(Arrivals(self._objects)) as arrivals:
+                async with contextlib.aclosing(self.follow(SendObjects(digests=wanted))) as answers:
+                    async for answer in answers:
+                        if isinstance(answer, ObjectPart) and arrivals.take(answer):
+                            self.fetched += 1
+        self._known.update(digests)
+
     def forget(self, digests: Iterable[Digest], build: BuildKey) -> None:
         """Offer these again before the next batch that needs them: they may be gone there, or damaged."""
         self._known.difference_update(digests)
@@ -223,14 +237,8 @@ class HostSession:
         number = next(self._numbers)
         answers = self._answers[number] = asyncio.Queue()
         try:
-            with self._objects.path(digest).open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                while True:
-                    data = file.read(CHUNK_BYTES)
-                    is_last = file.tell() >= size or not data
-                    await self._send(number, TakeChunk(digest=digest, data=data, is_last=is_last))
-                    if is_last:
-                        break
+            for part in read_parts(self._objects, digest):
+                await self._send(number, part)
             answer = await answers.get()
         finally:
             del self._answers[number]

@@ -15,16 +15,16 @@ from tileyard.base.model import Digest
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts import agent as agents
 from tileyard.engine.hosts.messages import (
-    CHUNK_BYTES,
     Answered,
     FindDevices,
     Greeting,
+    ObjectPart,
     ObjectsWanted,
     OfferObjects,
     OrderDone,
-    TakeChunk,
     WarmDevice,
 )
+from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.placing import Place, parse_hosts
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteSlot
@@ -46,24 +46,31 @@ async def opened(folder: Path, place: Place | None = None) -> AsyncIterator[Host
         await session.close()
 
 
-def test_objects_are_sent_once_and_stored_whole(tmp_path: Path) -> None:
+def test_objects_go_there_and_back_once_and_whole(tmp_path: Path) -> None:
     """In parts, verified on arrival; what is offered again is not asked for; other content is refused."""
     objects = ObjectStore(tmp_path / "objects")
-    blobs = [b"", b"small", os.urandom(2 * CHUNK_BYTES), os.urandom(2 * CHUNK_BYTES + 1)]
+    blobs = [b"", b"small", os.urandom(2 * PART_BYTES), os.urandom(2 * PART_BYTES + 1)]
     digests = [objects.put_bytes(blob) for blob in blobs]
     other = digest_bytes(b"what it should be")
 
-    async def use() -> tuple[int, ObjectsWanted]:
+    async def use() -> tuple[int, int, ObjectsWanted]:
         async with opened(tmp_path) as session:
             await session.send_objects([*digests, digests[1], Digest("")], [])
             await session.send_objects(digests, [])
             with pytest.raises(UsageError, match="arrived with other content"):
-                await session.ask(TakeChunk(digest=other, data=b"?", is_last=True), OrderDone)
+                await session.ask(ObjectPart(digest=other, data=b"?", is_last=True), OrderDone)
+            for digest in digests[1:]:
+                objects.path(digest).unlink()
+            await session.fetch_objects([*digests, digests[1]])
+            with pytest.raises(UsageError, match=f"object {other} is missing"):
+                await session.fetch_objects([other])
             offer = OfferObjects(digests=(*digests, other), builds={})
-            return session.sent, await session.ask(offer, ObjectsWanted)
+            wanted = await session.ask(offer, ObjectsWanted)
+            return session.sent, session.fetched, wanted
 
-    sent, wanted = asyncio.run(use())
-    assert sent == len(blobs)
+    sent, fetched, wanted = asyncio.run(use())
+    assert (sent, fetched) == (len(blobs), len(blobs) - 1)
+    assert [objects.get_bytes(digest) for digest in digests] == blobs
     assert wanted.digests == (other,)
 
 
