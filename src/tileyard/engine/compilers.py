@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.clock import Clock
@@ -45,6 +45,36 @@ Builder = tuple[str, str]
 """A side's name and a target: what a compile worker builds for."""
 TellBuilt = Callable[[BuildKey], None]
 """Called with a build that is in the store while others are still made together with it."""
+
+
+def ignore(build: BuildKey) -> None:
+    """Tell nobody."""
+
+
+class Builders(Protocol):
+    """What builds the kernels of a run; see ``CompilePool``."""
+
+    cores: tuple[int, ...]
+
+    async def begin(self, builder: Builder) -> None:
+        """Start what describes a target."""
+
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """The target's description of itself."""
+
+    def build(
+        self,
+        worker: tuple[Builder, int],
+        kernels: Sequence[BuildKernel],
+        limits_s: Sequence[float],
+        *,
+        tell: TellBuilt = ignore,
+        anew: bool = False,
+    ) -> AsyncIterator[Build]:
+        """Build kernels; yield a verdict for each."""
+
+    async def close(self) -> None:
+        """End what builds."""
 
 
 class CompilePool:
@@ -96,7 +126,7 @@ class CompilePool:
         kernels: Sequence[BuildKernel],
         limits_s: Sequence[float],
         *,
-        tell: TellBuilt = lambda build: None,
+        tell: TellBuilt = ignore,
         anew: bool = False,
     ) -> AsyncIterator[Build]:
         """Build kernels together, ``anew`` even if their binaries exist; yield a verdict for each. ``tell``

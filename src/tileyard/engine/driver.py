@@ -60,7 +60,7 @@ from tileyard.engine.commands import (
     Strand,
     TrimAsked,
 )
-from tileyard.engine.compilers import Builder, CompilePool, choose_cores
+from tileyard.engine.compilers import Builder, Builders, CompilePool, choose_cores
 from tileyard.engine.judge import READY
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress
@@ -139,7 +139,7 @@ class Readmission:
 class PackedPreparation(Preparation):
     """Takes what runners need for cases of stored sides from packed artifacts; prepares others as usual."""
 
-    def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool, find: FindEntry) -> None:
+    def __init__(self, yard: Yard, ledger: Ledger, pool: Builders, find: FindEntry) -> None:
         super().__init__(yard, ledger, pool)
         self._find = find
 
@@ -206,7 +206,13 @@ class PackedPreparation(Preparation):
         return msgspec.structs.replace(described.command, own_build=entry.build), golden
 
 
-def prepare_for(yard: Yard, ledger: Ledger, pool: CompilePool) -> Preparation:
+def make_pool(yard: Yard) -> CompilePool:
+    """The compile workers of this host for a run."""
+    cores = choose_cores(yard.settings, yard.devices, yard.compile_workers)
+    return CompilePool(yard.settings, yard.authors.sides, cores, yard.group_size)
+
+
+def prepare_for(yard: Yard, ledger: Ledger, pool: Builders) -> Preparation:
     """The Preparation for the cases of this yard."""
     if yard.packed is not None:
         return PackedPreparation(yard, ledger, pool, yard.packed)
@@ -223,12 +229,7 @@ class Driver:
         self._source = source
         self._yard = yard
         self._provider = provider or LocalDevices(yard, yard.devices)
-        self._pool = yard.compilers or CompilePool(
-            yard.settings,
-            yard.authors.sides,
-            choose_cores(yard.settings, yard.devices, yard.compile_workers),
-            yard.group_size,
-        )
+        self._pool = yard.compilers or make_pool(yard)
         self._ledger = Ledger(yard, run)
         self._preparation = prepare_for(yard, self._ledger, self._pool)
         self._pins = contextlib.ExitStack()

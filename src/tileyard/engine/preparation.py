@@ -25,7 +25,7 @@ from tileyard.base.model import (
     Keys,
     Outcome,
 )
-from tileyard.engine.compilers import Builder, CompilePool, TellBuilt
+from tileyard.engine.compilers import Builder, Builders, TellBuilt
 from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
 from tileyard.engine.programs import Programs
 from tileyard.engine.sync_checks import SyncChecks
@@ -114,7 +114,7 @@ def program_key(case: Case, program: str, fingerprint: str) -> BuildKey:
 class Preparation:
     """The steps of a case up to its artifact. Each returns False if the case ended there."""
 
-    def __init__(self, yard: Yard, ledger: Ledger, pool: CompilePool) -> None:
+    def __init__(self, yard: Yard, ledger: Ledger, pool: Builders) -> None:
         self._yard = yard
         self._ledger = ledger
         self._pool = pool

@@ -14,7 +14,7 @@ from tileyard.base.model import QUEUE_LIMIT_S, Case, Device, Elaborated, SourceL
 from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builders
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
@@ -69,7 +69,7 @@ class Yard(Workplace, RunnerSite):
     objects: ObjectStore
     authors: Authors
     programs: Programs | None = None
-    compilers: CompilePool | None = None
+    compilers: Builders | None = None
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
     packed: FindEntry | None = None

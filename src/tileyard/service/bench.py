@@ -16,7 +16,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.model import Device, Side
 from tileyard.base.settings import Settings
 from tileyard.engine.authors import Author, AuthorLanes, Authors, Lanes, WorkerAuthor
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builders
 from tileyard.engine.proofs import RememberedAuthor
 from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.store.base import Store, TrialQuery
@@ -50,7 +50,7 @@ class Bench:
         self.objects = ObjectStore(settings.home / "objects")
         self.started_s = self.clock.monotonic_s()
         self.conversation = conversation
-        self.compilers: CompilePool | None = None
+        self.compilers: Builders | None = None
         self.hosts: RemoteDevices | None = None
         self._store: Store | None = None
         self._run = ""
@@ -94,7 +94,7 @@ class Bench:
         self._stack.push_async_callback(authors.close)
         return authors
 
-    async def begin(self, authors: Authors, file: str, target: str, compilers: CompilePool) -> None:
+    async def begin(self, authors: Authors, file: str, target: str, compilers: Builders) -> None:
         """Start the file's author, and the compile worker that describes the target, without waiting."""
         await authors.begin("", file)
         self.compilers = compilers

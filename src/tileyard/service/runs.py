@@ -15,7 +15,7 @@ from tileyard.base.model import WELL, Case, Device, Outcome
 from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.devices.locks import prepare_locks
 from tileyard.engine.authors import Authors
-from tileyard.engine.driver import Driver
+from tileyard.engine.driver import Driver, make_pool
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import KIND, AnonymousSlots, StepHost
 from tileyard.engine.programs import Programs, ProgramSite
@@ -171,6 +171,7 @@ async def _open_driver(
     if bench.hosts is not None:
         bench.hosts.append_log = yard.append_log
         others.append(bench.hosts)
+        yard.compilers = await bench.hosts.open_builders(yard.compilers or make_pool(yard), yard)
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)
         stack.push_async_callback(host.aclose)

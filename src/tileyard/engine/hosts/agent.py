@@ -20,13 +20,14 @@ from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
 from tileyard.base.errors import DamagedError, HomeError, TileyardError, UsageError, WireError
-from tileyard.base.model import Device
+from tileyard.base.model import Device, Outcome, Side
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
 from tileyard.engine.borrowing import TURN_S
+from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
@@ -36,16 +37,21 @@ from tileyard.engine.hosts.messages import (
     Answered,
     BatchEnded,
     Beat,
+    BuildersOffered,
+    BuildThere,
     CancelOrder,
     CaseEnded,
+    DescribeBuilder,
     DeviceHeld,
     DeviceLost,
     DevicesFound,
     DeviceWaits,
     FindDevices,
     Greeting,
+    KernelBuilt,
     ObjectPart,
     ObjectsWanted,
+    OfferBuilders,
     OfferObjects,
     Order,
     OrderDone,
@@ -64,7 +70,7 @@ from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.processes.supervise import time_limit
-from tileyard.workers.protocol import CaseBegan, CaseRan
+from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt
 
 TellAnswer = Callable[[Answer], None]
 log = logging.getLogger(__name__)
@@ -161,6 +167,8 @@ class Agent:
         self._arrivals = Arrivals(self._objects)
         self._site: RunnerSite | None = None
         self._offered: dict[str, Offered] = {}
+        self._sides: dict[str, Side] = {}
+        self._pool: CompilePool | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._unsent: asyncio.Queue[Answered] = asyncio.Queue()
 
@@ -252,6 +260,14 @@ class Agent:
                     # Past the queue: no more of an object is read than can be sent.
                     await self._channel.send(Answered(number=number, answer=part))
                 tell(OrderDone())
+            case OfferBuilders():
+                tell(BuildersOffered(cores=self._offer_builders(order).cores))
+            case DescribeBuilder(side=side, target=target):
+                self._sides[side.name] = side
+                tell(await self._builders.describe((side.name, target)))
+            case BuildThere():
+                await self._build(order, tell)
+                tell(OrderDone())
             case Beat() | CancelOrder() | ObjectPart():
                 raise AssertionError(f"{type(order).__name__} is no order that takes time")
             case _:
@@ -260,7 +276,7 @@ class Agent:
     def _offer(self, order: FindDevices) -> tuple[Device, ...]:
         if self._site is not None:
             raise UsageError("devices are asked for once")
-        settings = msgspec.structs.replace(self._settings, plugins=order.plugins)
+        self._settings = settings = msgspec.structs.replace(self._settings, plugins=order.plugins)
         found = {d.name: d for name in order.names for d in resolve_devices(name, settings)}
         devices = tuple(found.values())
         require_apart(devices)
@@ -276,6 +292,37 @@ class Agent:
         free = tuple(core for core in settings.cores if core not in timed) or settings.cores
         self._offered = {d.name: Offered(self._site, d, free) for d in devices}
         return devices
+
+    def _offer_builders(self, order: OfferBuilders) -> CompilePool:
+        if self._pool is not None:
+            raise UsageError("builders are asked for once")
+        devices = [offered.slot.device for offered in self._offered.values()]
+        cores = choose_cores(self._settings, devices, order.workers)
+        self._pool = CompilePool(self._settings, self._sides, cores, order.group_size)
+        return self._pool
+
+    @property
+    def _builders(self) -> CompilePool:
+        if self._pool is None:
+            raise UsageError("builders were not offered")
+        return self._pool
+
+    async def _build(self, order: BuildThere, tell: TellAnswer) -> None:
+        """Build, and tell each kernel's verdict with the record of its artifact."""
+        if order.side not in self._sides or not 0 <= order.worker < len(self._builders.cores):
+            raise UsageError(f"builder {order.target!r} was not described")
+        worker = (order.side, order.target), order.worker
+        builds = self._builders.build(
+            worker,
+            order.kernels,
+            order.limits_s,
+            tell=lambda key: tell(PartBuilt(build=key)),
+            anew=order.anew,
+        )
+        async for build in builds:
+            data = self._objects.get_record("build", build.build) if build.build else None
+            is_built = build.outcome is Outcome.PASSED
+            tell(KernelBuilt(build=build, manifest=(is_built and data) or b""))
 
     def _find(self, name: str) -> Offered:
         if name not in self._offered:
@@ -298,6 +345,8 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(offered.close() for offered in self._offered.values()))
+        if self._pool is not None:
+            await self._pool.close()
         if self._site is not None:
             self._site.handed_over.close()
         self._arrivals.close()

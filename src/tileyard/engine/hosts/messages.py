@@ -6,8 +6,16 @@ both sides, so that these records need no compatibility.
 
 from typing import Final
 
-from tileyard.base.model import Batch, Device, Digest, Outcome, Record
-from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
+from tileyard.artifacts.manifest import Build
+from tileyard.base.model import Batch, Device, Digest, Outcome, Record, Side
+from tileyard.workers.protocol import (
+    BuildKernel,
+    CaseBegan,
+    CaseRan,
+    PartBuilt,
+    RunEntry,
+    TargetInfo,
+)
 
 PROTOCOL: Final = 1
 SILENCE_S: Final = 60.0
@@ -99,6 +107,33 @@ class SendObjects(Record, tag="send_objects"):
     digests: tuple[Digest, ...]
 
 
+class OfferBuilders(Record, tag="offer_builders"):
+    """Build kernels, on cores that no offered device owns if there are any. Answer: BuildersOffered.
+    ``workers`` and ``group_size`` are as in a Workplace.
+    """
+
+    workers: int | None
+    group_size: int | None
+
+
+class DescribeBuilder(Record, tag="describe_builder"):
+    """Describe a target on a side. Answer: TargetInfo, or OrderRefused if it cannot be used here."""
+
+    side: Side
+    target: str
+
+
+class BuildThere(Record, tag="build_there"):
+    """Build kernels for a described builder. Answers: KernelBuilt for each, PartBuilt; OrderDone."""
+
+    side: str
+    target: str
+    worker: int
+    kernels: tuple[BuildKernel, ...]
+    limits_s: tuple[float, ...]
+    anew: bool
+
+
 Order = (
     Beat
     | FindDevices
@@ -111,6 +146,9 @@ Order = (
     | OfferObjects
     | ObjectPart
     | SendObjects
+    | OfferBuilders
+    | DescribeBuilder
+    | BuildThere
 )
 
 
@@ -181,6 +219,19 @@ class ObjectsWanted(Record, tag="objects_wanted"):
     digests: tuple[Digest, ...]
 
 
+class BuildersOffered(Record, tag="builders_offered"):
+    """The core of each compile worker."""
+
+    cores: tuple[int, ...]
+
+
+class KernelBuilt(Record, tag="kernel_built"):
+    """How a kernel was built, and the record of its artifact, empty for none."""
+
+    build: Build
+    manifest: bytes = b""
+
+
 Answer = (
     Greeting
     | Beat
@@ -195,6 +246,10 @@ Answer = (
     | BatchEnded
     | ObjectsWanted
     | ObjectPart
+    | BuildersOffered
+    | TargetInfo
+    | KernelBuilt
+    | PartBuilt
 )
 
 

@@ -26,6 +26,7 @@ from tileyard.engine.hosts.messages import (
     Answered,
     BatchEnded,
     Beat,
+    BuildersOffered,
     CancelOrder,
     DeviceHeld,
     DeviceLost,
@@ -44,13 +45,17 @@ from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.placing import Place
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.supervise import time_limit
+from tileyard.workers.protocol import TargetInfo
 
 AnswerT = TypeVar("AnswerT")
 START_LIMIT_S = 60.0
 LAST_BYTES = 4096
 END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
-LAST = (OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted)
+LAST = (
+    *(OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted),
+    *(BuildersOffered, TargetInfo),
+)
 """The answers that end an order."""
 
 
@@ -170,6 +175,10 @@ class HostSession:
                         if isinstance(answer, ObjectPart) and arrivals.take(answer):
                             self.fetched += 1
         self._known.update(digests)
+
+    def note_built(self, build: BuildKey) -> None:
+        """This artifact was built there: it need not be offered."""
+        self._built.add(build)
 
     def forget(self, digests: Iterable[Digest], build: BuildKey) -> None:
         """Offer these again before the next batch that needs them: they may be gone there, or damaged."""

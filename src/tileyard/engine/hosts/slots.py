@@ -13,7 +13,10 @@ from tileyard.base.errors import DamagedError, TileyardError, UsageError
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
+from tileyard.devices.cpu import MAX_CORES
 from tileyard.devices.registry import parse_device
+from tileyard.engine.compilers import Builders
+from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.messages import (
     AcquireDevice,
     BatchEnded,
@@ -32,6 +35,7 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.placing import Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.engine.yard import Yard
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
@@ -51,6 +55,11 @@ class RemoteDevices:
         self._sessions = tuple(
             HostSession(place, self._objects, logs / f"agent-{place.name}.log") for place in places
         )
+        self._hosts = tuple(
+            HostBuilders(session, 0 if place.is_here else number * MAX_CORES)
+            for number, (place, session) in enumerate(zip(places, self._sessions, strict=True), 1)
+        )
+        self._is_foreign = False
         self.slots: Sequence[Slot] = ()
         self.withdrawn = 0
         self._withdrawing: set[asyncio.Task[None]] = set()
@@ -73,12 +82,10 @@ class RemoteDevices:
                 if failure is not None:
                     raise failure
             found = [await session.ask(order, DevicesFound) for session in self._sessions]
-            for session, one in zip(self._sessions, found, strict=True):
-                for device in one.devices:
-                    self._require_same(session, device)
+            self._compare(found)
             self.slots = tuple(
-                RemoteSlot(self, session, device)
-                for session, one in zip(self._sessions, found, strict=True)
+                RemoteSlot(self, session, device, builders.first_core)
+                for session, builders, one in zip(self._sessions, self._hosts, found, strict=True)
                 for device in one.devices
             )
         except SessionLostError as error:
@@ -89,18 +96,35 @@ class RemoteDevices:
             raise
         return tuple(slot.device for slot in self.slots)
 
-    def _require_same(self, session: HostSession, device: Device) -> None:
-        """Raise UsageError for cores of another kind, for which nothing is built here."""
-        if find_class(device.kind).is_cores:
-            there, here = (
-                one.identity.split(", ")[:CODE]
-                for one in (device, parse_device("cpu", self._settings))
+    def _compare(self, found: Sequence[DevicesFound]) -> None:
+        """Note whether the hosts' CPUs are of another kind than this host's. Raises UsageError for several
+        kinds, as what is built for one of them need not run on another.
+        """
+        kinds = {
+            ", ".join(device.identity.split(", ")[:CODE]): session.name
+            for session, one in zip(self._sessions, found, strict=True)
+            for device in one.devices
+            if find_class(device.kind).is_cores
+        }
+        if len(kinds) > 1:
+            each = (f"host {name} has {kind}" for kind, name in kinds.items())
+            raise UsageError(
+                f"CPUs of several kinds: {', '.join(each)}",
+                "what is built for one need not run on another: name them in runs of their own",
             )
-            if there != here:
-                raise UsageError(
-                    f"host {session.name} has {', '.join(there)}, and kernels are built for "
-                    f"{', '.join(here)}"
-                )
+        here = parse_device("cpu", self._settings).identity.split(", ")[:CODE] if kinds else ()
+        self._is_foreign = bool(kinds) and ", ".join(here) not in kinds
+
+    async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
+        """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
+        try:
+            opening = (one.open(yard.compile_workers, yard.group_size) for one in self._hosts)
+            await asyncio.gather(*opening)
+        except SessionLostError as error:
+            raise UsageError(str(error)) from error
+        return HostedPool(
+            own, self._hosts, yard.authors.sides, self._objects, is_foreign=self._is_foreign
+        )
 
     async def open(self) -> None:
         """Do nothing: the agents run since the devices were named."""
@@ -135,13 +159,20 @@ class RemoteDevices:
 
 
 class RemoteSlot:
-    """A device of another host. Its locks and cores are that host's."""
+    """A device of another host, whose locks are that host's."""
 
     appetite = 0
 
-    def __init__(self, hosts: RemoteDevices, session: HostSession, device: Device) -> None:
+    def __init__(
+        self, hosts: RemoteDevices, session: HostSession, device: Device, first_core: int
+    ) -> None:
         self.device = msgspec.structs.replace(
-            device, name=f"{device.name}@{session.name}", cores=(), locks=(), env={}, probe=()
+            device,
+            name=f"{device.name}@{session.name}",
+            cores=tuple(core + first_core for core in device.cores),
+            locks=(),
+            env={},
+            probe=(),
         )
         self._name = device.name
         self._hosts = hosts

@@ -1,5 +1,6 @@
 """``tileyard agent``: offers this host's devices to a run elsewhere, which started it."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,9 @@ def agent(
             metavar="DIR", help="Use this instead of the data directory, and remove it at the end."
         ),
     ] = "",
+    cores: Annotated[
+        str, typer.Option(metavar="LIST", help="Use and offer only these CPU cores, such as 0-3,7.")
+    ] = "",
 ) -> int:
     """Offer the devices of this host to a run on another one. Runs with --hosts start it.
 
@@ -22,8 +26,13 @@ def agent(
 
     Exit status: 0 when the session is over.
     """
+    from tileyard.devices.cpu import parse_cores, require_cores
     from tileyard.engine.hosts.agent import serve_stdio
     from tileyard.show.opening import load_settings
 
+    if cores:
+        chosen = parse_cores(cores, "--cores")
+        require_cores(chosen, os.sched_getaffinity(0), "--cores")
+        os.sched_setaffinity(0, chosen)
     serve_stdio(load_settings(), Path(scratch).absolute() if scratch else None)
     return 0

@@ -1,0 +1,192 @@
+"""The compile workers of a run and of its hosts as one pool: any free one builds the next kernels."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+from tileyard.artifacts.manifest import Build, Manifest, publish
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import DamagedError, UsageError, WorkerLostError
+from tileyard.base.model import Outcome, Side
+from tileyard.devices.classes import find_class
+from tileyard.engine.compilers import Builder, Builders, TellBuilt, ignore
+from tileyard.engine.hosts.messages import (
+    BuildersOffered,
+    BuildThere,
+    DescribeBuilder,
+    KernelBuilt,
+    OfferBuilders,
+    OrderDone,
+)
+from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.targets.registry import COMMAND, find_needs
+from tileyard.workers.protocol import BuildKernel, PartBuilt, TargetInfo
+
+
+class HostBuilders:
+    """The compile workers of one host. ``first_core`` is added to the numbers of its cores, which then
+    differ from those of other hosts; it is 0 for an agent on the run's own host.
+    """
+
+    def __init__(self, session: HostSession, first_core: int) -> None:
+        self.cores: tuple[int, ...] = ()
+        self.first_core = first_core
+        self._session = session
+        self._infos: dict[Builder, TargetInfo | None] = {}
+        self._describing = asyncio.Lock()
+
+    async def open(self, workers: int | None, group_size: int | None) -> None:
+        """Have the host say which of its cores build. Raises as ``HostSession.follow``."""
+        order = OfferBuilders(workers=workers, group_size=group_size)
+        offered = await self._session.ask(order, BuildersOffered)
+        self.cores = tuple(core + self.first_core for core in offered.cores)
+
+    async def describe(self, side: Side, target: str) -> TargetInfo | None:
+        """What the target says of itself there; None if it cannot be used. Raises SessionLostError."""
+        builder = side.name, target
+        async with self._describing:
+            if builder not in self._infos:
+                order = DescribeBuilder(side=side, target=target)
+                try:
+                    self._infos[builder] = await self._session.ask(order, TargetInfo)
+                except UsageError:
+                    self._infos[builder] = None
+        return self._infos[builder]
+
+    async def build(
+        self, order: BuildThere, objects: ObjectStore, tell: TellBuilt
+    ) -> AsyncIterator[Build]:
+        """Have the host build, and fetch what it has built. Raises SessionLostError, and HOST_FAULTS."""
+        keys = {kernel.case: kernel.build for kernel in order.kernels}
+        async with contextlib.aclosing(self._session.follow(order)) as answers:
+            async for answer in answers:
+                match answer:
+                    case KernelBuilt(build=build, manifest=data):
+                        if build.outcome is Outcome.PASSED:
+                            manifest = decode_json(data, Manifest)
+                            if manifest.build != keys.get(build.case):
+                                raise DamagedError(f"{build.case} was built under another key")
+                            await self._session.fetch_objects(manifest.files.values())
+                            publish(manifest, objects)
+                            self._session.note_built(manifest.build)
+                        yield build
+                    case PartBuilt(build=key):
+                        tell(key)
+                    case OrderDone():
+                        return
+                    case _:
+                        raise AssertionError(f"a build was answered with {answer}")
+
+
+class HostedPool:
+    """A run's ``own`` pool together with the workers of other hosts. Own ones build, too, unless an agent
+    has their cores; they take over what a lost host was to build. Programs, and sides with a Python of
+    their own, are built here. ``is_foreign``: the hosts' CPUs are of another kind, so what is for CPUs is
+    built there alone.
+    """
+
+    def __init__(
+        self,
+        own: Builders,
+        hosts: Sequence[HostBuilders],
+        sides: Mapping[str, Side],
+        objects: ObjectStore,
+        *,
+        is_foreign: bool,
+    ) -> None:
+        self._own = own
+        self._sides = sides
+        self._objects = objects
+        self._is_foreign = is_foreign
+        self._hosts = hosts
+        away = [(host, number) for host in hosts for number in range(len(host.cores))]
+        self._places: list[tuple[HostBuilders | None, int]] = [*away]
+        if all(host.first_core for host in hosts):
+            self._places += [(None, number) for number in range(len(own.cores))]
+        self.cores = tuple(
+            own.cores[number] if host is None else host.cores[number]
+            for host, number in self._places
+        )
+        here = ((None, number) for number in range(len(own.cores)))
+        self._free = {place: asyncio.Lock() for place in (*self._places, *here)}
+
+    async def begin(self, builder: Builder) -> None:
+        """See ``CompilePool``."""
+        await self._own.begin(builder)
+
+    async def describe(self, builder: Builder) -> TargetInfo:
+        """See ``CompilePool``."""
+        if not self._is_only_there(builder):
+            return await self._own.describe(builder)
+        for host in self._hosts:
+            with contextlib.suppress(SessionLostError):
+                if info := await host.describe(self._sides[builder[0]], builder[1]):
+                    return info
+        raise UsageError(f"no host can build for {builder[1]}")
+
+    async def build(
+        self,
+        worker: tuple[Builder, int],
+        kernels: Sequence[BuildKernel],
+        limits_s: Sequence[float],
+        *,
+        tell: TellBuilt = ignore,
+        anew: bool = False,
+    ) -> AsyncIterator[Build]:
+        """See ``CompilePool``. What a host does not answer is built elsewhere."""
+        builder, number = worker
+        left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
+        for host, place in self._list_places(builder, number):
+            if not left or not await self._fits(host, builder):
+                continue
+            wanted, limits = zip(*left.values(), strict=True)
+            async with self._free[host, place]:
+                if host is None:
+                    builds = self._own.build((builder, place), wanted, limits, tell=tell, anew=anew)
+                else:
+                    order = BuildThere(
+                        side=builder[0],
+                        target=builder[1],
+                        worker=place,
+                        kernels=wanted,
+                        limits_s=limits,
+                        anew=anew,
+                    )
+                    builds = host.build(order, self._objects, tell)
+                with contextlib.suppress(SessionLostError):
+                    async for built in builds:
+                        del left[built.case]
+                        yield built
+        if left:
+            raise WorkerLostError(f"no host is left that builds for {builder[1]}")
+
+    async def close(self) -> None:
+        """End the workers of this host; those of others end with their sessions."""
+        await self._own.close()
+
+    def _list_places(
+        self, builder: Builder, number: int
+    ) -> Iterator[tuple[HostBuilders | None, int]]:
+        """Where a worker's kernels may be built: its own place, then those that stand in for a lost host."""
+        yield self._places[number]
+        if self._is_only_there(builder):
+            yield from self._places
+        elif self._places[number][0] is not None:
+            yield None, number % len(self._own.cores)
+
+    async def _fits(self, host: HostBuilders | None, builder: Builder) -> bool:
+        """Whether what is built there is what would be built elsewhere."""
+        side = self._sides[builder[0]]
+        if host is None:
+            return not self._is_only_there(builder)
+        if builder[1] == COMMAND or side.python:
+            return False
+        try:
+            info = await host.describe(side, builder[1])
+        except SessionLostError:
+            return False
+        return info is not None and info == await self.describe(builder)
+
+    def _is_only_there(self, builder: Builder) -> bool:
+        return self._is_foreign and find_class(find_needs(builder[1]).device_class).is_cores

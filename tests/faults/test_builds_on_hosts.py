@@ -1,0 +1,195 @@
+"""Kernels built on other hosts: as here, whatever becomes of a build, and of its host."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.faults.test_build_limits import make_kernels
+
+from tileyard.artifacts.manifest import Build, find_artifact
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import UsageError, WorkerLostError
+from tileyard.base.model import BuildKey, Outcome, Side
+from tileyard.base.settings import Settings
+from tileyard.devices.registry import parse_device
+from tileyard.engine.compilers import CompilePool
+from tileyard.engine.hosts.building import HostBuilders, HostedPool
+from tileyard.engine.hosts.messages import DevicesFound, FindDevices
+from tileyard.engine.hosts.placing import parse_hosts
+from tileyard.engine.hosts.session import HostSession
+from tileyard.engine.hosts.slots import RemoteDevices
+
+pytestmark = pytest.mark.slow
+
+SLOW = ("", "slow")
+FIRST_CORE = 1000
+
+
+class Hosted:
+    """A pool of one worker here and those of two agents, whose builds count as those of other hosts."""
+
+    def __init__(self, home: Path, *, is_foreign: bool = False) -> None:
+        self.objects = ObjectStore(home / "objects")
+        self.settings = Settings(
+            home=home, lock_dir=home, cores=(0,), plugins={"slow": "slow_target:SlowTarget"}
+        )
+        self.sessions = [
+            HostSession(place, self.objects, home / f"{place.name}.log")
+            for place in parse_hosts("local:2")
+        ]
+        self.own = CompilePool(self.settings, {"": Side()}, (0,))
+        self.hosts = [
+            HostBuilders(session, FIRST_CORE * number)
+            for number, session in enumerate(self.sessions, 1)
+        ]
+        self._is_foreign = is_foreign
+
+    async def open(self) -> HostedPool:
+        """Start the agents."""
+        find = FindDevices(
+            names=("cpu",), title="", queue_limit_s=9.0, plugins=self.settings.plugins
+        )
+        for session, host in zip(self.sessions, self.hosts, strict=True):
+            await session.open()
+            await session.ask(find, DevicesFound)
+            await host.open(1, None)
+        sides = {"": Side()}
+        return HostedPool(self.own, self.hosts, sides, self.objects, is_foreign=self._is_foreign)
+
+    def kill(self, number: int) -> None:
+        """End the agent of a host."""
+        process = self.sessions[number]._process
+        assert process is not None
+        process.kill()
+
+
+@asynccontextmanager
+async def opened(
+    home: Path, *, is_foreign: bool = False
+) -> AsyncIterator[tuple[Hosted, HostedPool]]:
+    """A pool that is open, with its hosts."""
+    hosted = Hosted(home, is_foreign=is_foreign)
+    try:
+        pool = await hosted.open()
+        yield hosted, pool
+    finally:
+        await hosted.own.close()
+        for session in hosted.sessions:
+            await session.close()
+
+
+@pytest.fixture(autouse=True)
+def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile workers find the target."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+async def build_in(
+    pool: HostedPool | CompilePool, worker: int, *names: str, limit_s: float = 30.0
+) -> dict[str, Build]:
+    """Build kernels of these names together."""
+    built = pool.build((SLOW, worker), make_kernels(*names), [limit_s] * len(names))
+    return {one.case: one async for one in built}
+
+
+def sum_up(built: Mapping[str, Build]) -> dict[str, tuple[Outcome, str, str]]:
+    """How builds ended."""
+    return {name: (one.outcome, one.message, one.printed) for name, one in built.items()}
+
+
+def test_what_hosts_build_is_as_if_built_here(tmp_path: Path) -> None:
+    """At the same time, and fetched once; with the outcomes and messages of a build here; nothing of it is
+    sent back.
+    """
+
+    async def use() -> None:
+        async with opened(tmp_path) as (hosted, pool):
+            assert pool.cores[0] >= FIRST_CORE
+            assert pool.cores[-1] == 0
+            assert await pool.describe(SLOW) == await hosted.own.describe(SLOW)
+            began = time.monotonic()
+            both = await asyncio.gather(*(build_in(pool, one, "slow") for one in (0, 1)))
+            assert time.monotonic() - began < 2.5  # each takes 1.5 s
+            assert {one["slow"].outcome for one in both} == {Outcome.PASSED}
+            built = await build_in(pool, 0, "a", "b")
+            assert {one.outcome for one in built.values()} == {Outcome.PASSED}
+            key = BuildKey(f"{1:040}")
+            artifact = find_artifact(key, hosted.objects)
+            assert artifact is not None
+            await hosted.sessions[0].send_objects(artifact.manifest.files.values(), [key])
+            assert hosted.sessions[0].sent == 0
+            for names in (("hang",), ("abort",), ("memory",), ("well", "abort")):
+                there = await build_in(pool, 1, *names, limit_s=1.0)
+                here = await build_in(hosted.own, 0, *names, limit_s=1.0)
+                assert sum_up(there) == sum_up(here)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_what_a_lost_host_was_to_build_is_built_elsewhere(tmp_path: Path, is_foreign: bool) -> None:
+    """At once, by a worker of this host or of another one, and also what comes later."""
+
+    async def use() -> None:
+        async with opened(tmp_path) as (hosted, pool):
+            await build_in(pool, 0, "first")
+            building = asyncio.create_task(build_in(pool, 0, "slow", "b"))
+            await asyncio.sleep(0.5)
+            hosted.kill(0)
+            assert {one.outcome for one in (await building).values()} == {Outcome.PASSED}
+            assert (await build_in(pool, 0, "c"))["c"].outcome is Outcome.PASSED
+            hosted.kill(1)
+            assert (await build_in(pool, 1, "d"))["d"].outcome is Outcome.PASSED
+
+    asyncio.run(use())
+
+
+def test_a_host_whose_tools_differ_builds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would build has other keys; this host builds in its place."""
+
+    async def use() -> None:
+        monkeypatch.setenv("SLOW_TOOLS", "older")
+        async with opened(tmp_path) as (hosted, pool):
+            monkeypatch.delenv("SLOW_TOOLS")
+            assert (await build_in(pool, 0, "a"))["a"].outcome is Outcome.PASSED
+            assert hosted.sessions[0].fetched == 0
+
+    asyncio.run(use())
+
+
+def test_cpus_of_another_kind_are_built_for_where_they_are(tmp_path: Path) -> None:
+    """This host takes no part, also when all others are lost; several kinds are refused in one line."""
+    cpu = ("", "cpu")
+
+    async def use() -> None:
+        async with opened(tmp_path, is_foreign=True) as (hosted, pool):
+            info = await pool.describe(cpu)
+            assert info.fingerprint
+            (kernel,) = make_kernels("empty")
+            (there,) = [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
+            assert there.outcome is Outcome.COMPILE_ERROR
+            hosted.kill(0)
+            (there,) = [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
+            assert there.outcome is Outcome.COMPILE_ERROR
+            hosted.kill(1)
+            with pytest.raises(WorkerLostError, match="no host is left that builds for cpu"):
+                assert not [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
+            assert not hosted.own._workers
+
+    asyncio.run(use())
+    settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
+    devices = RemoteDevices(parse_hosts("local:2"), settings)
+    own = parse_device("cpu", settings)
+    other = msgspec.structs.replace(own, identity="Another CPU (1/2/3), x86-64-v9, 1 logical cores")
+    devices._compare([DevicesFound(devices=(own,)), DevicesFound(devices=(own,))])
+    assert not devices._is_foreign
+    devices._compare([DevicesFound(devices=(other,)), DevicesFound(devices=(other,))])
+    assert devices._is_foreign
+    with pytest.raises(UsageError, match=r"local-1 has .*, host local-2 has Another CPU .*v9 "):
+        devices._compare([DevicesFound(devices=(own,)), DevicesFound(devices=(other,))])
