@@ -204,3 +204,19 @@ def test_a_device_that_a_host_lacks_is_one_line(place: CommandLine) -> None:
     done = place.run(*COMMAND, "--hosts", "local:1", "--devices", "sim:9")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "host local-1: there is no device 'sim:9'" in done.stderr
+
+
+def test_builds_and_comparisons_use_hosts(place: CommandLine) -> None:
+    """``compile`` builds there, and ``regress`` runs there what differs."""
+    built = place.run_json("compile", "double.py", "--config", "block=8,64", "--hosts", "local:2")
+    assert [one["outcome"] for one in built["configs"]] == ["passed"] * 2, built
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "double.py"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], cwd=place.cwd, check=True)
+    wrong = KERNEL.replace("block + i] * 2", "block + i] + 1")
+    (place.cwd / "double.py").write_text(wrong, encoding="utf-8")
+    del place.env["TILEYARD_PLUGINS"]
+    compared = place.run_json("regress", "HEAD", ".", "double.py", "--hosts", "local:2")
+    assert compared["device"] == "cpu:0@local-1, cpu:0@local-2"
+    assert [row["verdict"] for row in compared["rows"]] == ["failed", "failed"]
+    assert all("mismatch: B[" in str(row) for row in compared["rows"])

@@ -117,7 +117,11 @@ class CompilePool:
                 fingerprint=own.fingerprint(), needs_tir=own.needs_tir
             )
         elif builder not in self._infos:
-            await self._worker((builder, 0))
+            try:
+                await self._worker((builder, 0))
+            except WorkerLostError as error:
+                message = f"the compile worker for {builder[1]} {error.message}"
+                raise WorkerLostError(message) from error
         return self._infos[builder]
 
     async def build(

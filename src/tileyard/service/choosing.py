@@ -1,12 +1,13 @@
 """Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
+import asyncio
 import socket
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Device
+from tileyard.base.model import QUEUE_LIMIT_S, Device
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import format_cores
@@ -43,21 +44,38 @@ async def find_devices(
     """
     if not hosts:
         return target, choose_devices(names, target, bench.settings)
-    from tileyard.engine.hosts.slots import RemoteDevices
-
     if queues := [name for name in names if is_queue(name)]:
         raise UsageError(f"--hosts: {queues[0]} is a queue of this host")
-    others = RemoteDevices(parse_hosts(hosts), bench.settings)
-    bench.use_hosts(others)
-    found = await others.find(
-        names or (find_needs(target).device_class,),
-        title=f"tileyard, on {socket.gethostname()}",
-        queue_limit_s=queue_limit_s,
-    )
+    names = names or (find_needs(target).device_class,)
+    found = await use_hosts(bench, hosts, names, queue_limit_s)
     target = settle_for(target, found)
     for device in found:
         require_fit(target, device)
     return target, found
+
+
+async def use_hosts(
+    bench: "Bench", hosts: str, names: Sequence[str] = (), queue_limit_s: float = QUEUE_LIMIT_S
+) -> tuple[Device, ...]:
+    """Start agents, which build for the run; their devices of these names. Raises TileyardError."""
+    from tileyard.engine.hosts.slots import RemoteDevices
+
+    others = RemoteDevices(parse_hosts(hosts), bench.settings)
+    bench.use_hosts(others)
+    title = f"tileyard, on {socket.gethostname()}"
+    return await others.find(names, title=title, queue_limit_s=queue_limit_s)
+
+
+async def find_calm(
+    bench: "Bench", hosts: str, names: Sequence[str], target: str, queue_limit_s: float
+) -> tuple[str, tuple[Device, ...], tuple[str, ...]]:
+    """A run's target, and devices with notes as in ``choose_calm``, which may be of these ``hosts``."""
+    if not hosts:
+        choosing = asyncio.to_thread(choose_calm, names, target, bench.settings)
+        return target, *await choosing
+    target, found = await find_devices(bench, hosts, names, target, queue_limit_s)
+    _require_one_kind(found)
+    return target, found, ()
 
 
 def _resolve(name: str, target: str, settings: Settings, *, is_named: bool) -> tuple[Device, ...]:
@@ -133,12 +151,8 @@ def choose_calm(
     other work. Takes half a second on CPUs. Raises as ``choose_devices``, and for several kinds.
     """
     devices = choose_devices(names, target, settings)
-    for other in devices[1:] if names else ():
-        if other.identity != devices[0].identity:
-            raise UsageError(
-                f"{devices[0].name} is {devices[0].identity}, and {other.name} is {other.identity}",
-                "times are compared on devices of one kind: name the others in a run of their own",
-            )
+    if names:
+        _require_one_kind(devices)
     if names or not all(find_class(device.kind).is_cores for device in devices):
         return devices if names else devices[:1], ()
     from tileyard.devices.survey import (
@@ -151,6 +165,15 @@ def choose_calm(
     others = format_cores(core for core in settings.cores if core not in free)
     note = f"timed on CPU {format_cores(free)} only: other work keeps CPU {others} busy"
     return choose_devices((f"cpu:cores={format_cores(free)}",), target, settings), (note,)
+
+
+def _require_one_kind(devices: Sequence[Device]) -> None:
+    for other in devices[1:]:
+        if other.identity != devices[0].identity:
+            raise UsageError(
+                f"{devices[0].name} is {devices[0].identity}, and {other.name} is {other.identity}",
+                "times are compared on devices of one kind: name the others in a run of their own",
+            )
 
 
 def require_fit(target: str, device: Device) -> None:

@@ -193,7 +193,8 @@ MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().me
 HostNames = Annotated[
     str,
     Text(
-        "Run on the devices of other hosts, which ssh reaches: ssh:HOST,HOST; local:N for a trial.",
+        "Use other hosts, which ssh reaches: their devices, and their cores to build: ssh:HOST,HOST; "
+        "local:N for a trial.",
         metavar="HOSTS",
     ),
 ]

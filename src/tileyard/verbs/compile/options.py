@@ -19,6 +19,7 @@ from tileyard.show.kernel_options import (
     CpuLevel,
     GoldenThreads,
     GroupSize,
+    HostNames,
     OutputFile,
     PipelineName,
     PythonLimit,
@@ -116,6 +117,7 @@ class CompileOptions(TypedDict, total=False):
     ]
     group_size: GroupSize
     compile_workers: CompileWorkers
+    hosts: HostNames
     resume: Resume
     out_idx: Annotated[
         Sequence[int] | None,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from tileyard.base.model import Side
 from tileyard.service.bench import Bench
+from tileyard.service.choosing import use_hosts
 from tileyard.verbs.compile.options import StartCompile
 from tileyard.verbs.tune.result.records import CompileResult
 
@@ -16,6 +17,8 @@ async def open_compile(start: StartCompile, bench: Bench) -> "Plan[CompileResult
     sides = (Side(pass_options=start.pass_options, pipeline=start.pipeline),)
     authors = bench.make_authors(sides=sides, recall=start.reuse)
     await start.begin(bench, authors)
+    if start.hosts:
+        await use_hosts(bench, start.hosts)
     await bench.check_tools(start.target)
     # As for ``tune``: imports, made while these processes are making their own.
     from tileyard.verbs.compile.plan.compiling import open_compiling

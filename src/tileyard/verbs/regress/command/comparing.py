@@ -46,7 +46,7 @@ from tileyard.verbs.tune.view.progress import StudyLayout
 
 FOR_KERNELS = ("select", "reports", "target", "all_configs", "fail_on")
 """Options without effect on scripts."""
-FOR_RUNS = ("reports", "fail_over", "devices", "margin", "each", "budget", "png", "exec")
+FOR_RUNS = ("reports", "fail_over", "devices", "hosts", "margin", "each", "budget", "png", "exec")
 """Options without effect where nothing is run."""
 
 
@@ -86,6 +86,7 @@ def run(asked: RegressRequest, settings: Settings, carry: Carry) -> Regression:
             head_files=head.files,
             target=asked.target,
             devices=asked.devices,
+            hosts=asked.hosts,
             python_limit_s=asked.python_limit_s,
         )
         return carry(

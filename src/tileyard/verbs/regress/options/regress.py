@@ -14,6 +14,7 @@ from tileyard.show.kernel_options import (
     CompileWorkers,
     DeviceNames,
     FigureLimits,
+    HostNames,
     Picture,
     PythonLimit,
     QueueLimit,
@@ -99,6 +100,7 @@ class BisectOptions(TypedDict, total=False):
     higher: Higher
     target: AnyTarget
     devices: DeviceNames
+    hosts: HostNames
     margin: SmallestChange
     each: TimeEach
     queue_limit: QueueLimit

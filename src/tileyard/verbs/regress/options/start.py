@@ -28,6 +28,7 @@ class RegressRequest(Record, kw_only=True):
     rounds: int = 0
     target: str
     devices: tuple[str, ...]
+    hosts: str
     gate: Gate
     case_s: float
     budget_s: float | None = None

@@ -17,7 +17,7 @@ from tileyard.engine.hosting import make_slots
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import add_joined, choose_calm
+from tileyard.service.choosing import add_joined, choose_calm, find_calm, use_hosts
 from tileyard.service.runs import Ending, Plan
 from tileyard.show.view import kind_of
 from tileyard.show.words import ask_about_reference
@@ -114,10 +114,14 @@ async def open_regression(start: StartRegress, bench: Bench) -> Plan[Regression]
 async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
     devices: Sequence[Device] = ()
     notes: tuple[str, ...] = ()
+    target = start.target
     if start.request.until != "built":
-        devices, notes = await asyncio.to_thread(
-            choose_calm, start.devices, start.target, bench.settings
+        target, devices, notes = await find_calm(
+            bench, start.hosts, start.devices, target, start.request.queue_limit_s
         )
+    elif start.hosts:
+        await use_hosts(bench, start.hosts)
+    start = msgspec.structs.replace(start, target=target)
     authors, base, head = await open_sides(start, bench, devices=devices)
     if not (base.cases or head.cases):
         refused = (*head.refused, *base.refused)
@@ -127,7 +131,7 @@ async def _open_kernels(start: StartRegress, bench: Bench) -> _Opened:
             "--exec compares scripts that `tileyard exec` runs",
         )
     return _Opened(
-        target=start.target,
+        target=target,
         cases={"base": base.cases, "head": head.cases},
         authors=authors,
         devices=devices,
@@ -144,7 +148,9 @@ async def _open_stored_kernels(
     sides: Mapping[str, Side],
     stored: Mapping[str, StoredSide],
 ) -> _Opened:
-    devices, notes = await asyncio.to_thread(choose_calm, start.devices, target, bench.settings)
+    _, devices, notes = await find_calm(
+        bench, start.hosts, start.devices, target, start.request.queue_limit_s
+    )
     authors = bench.make_authors(devices=devices, sides=tuple(sides.values()))
     opened = await open_kernels(stored, start, target, authors, bench.settings)
     spared = max(one.quarantined for one in stored.values())
