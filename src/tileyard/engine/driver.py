@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import assert_never
 
 import msgspec
@@ -19,7 +18,6 @@ from tileyard.base.model import (
     BuildKey,
     Case,
     CommandWork,
-    Device,
     Elaborated,
     Kernel,
     Keys,
@@ -27,7 +25,6 @@ from tileyard.base.model import (
     Trial,
 )
 from tileyard.base.modes import make_folder
-from tileyard.devices.reprobing import Reprobing
 from tileyard.engine.borrowing import Borrower
 from tileyard.engine.cases import Site
 from tileyard.engine.commands import (
@@ -53,7 +50,6 @@ from tileyard.engine.commands import (
     NothingKnown,
     PartBuilt,
     Prepare,
-    Readmitted,
     Release,
     Run,
     StopAsked,
@@ -74,6 +70,7 @@ from tileyard.engine.preparation import (
     run_entry,
 )
 from tileyard.engine.provider import LeaseProvider
+from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
 from tileyard.engine.state import EngineState
@@ -87,53 +84,6 @@ BURST = 16
 SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
 """Number of kernels per build request if the target benefits from building several together."""
-
-
-class Readmission:
-    """Has devices of a run probed. ``tell`` receives the facts that follow."""
-
-    def __init__(
-        self, devices: Iterable[Device], interval_s: float, tell: Callable[[Fact], None]
-    ) -> None:
-        self._devices = {device.name: device for device in devices}
-        self._interval_s = interval_s
-        self._tell = tell
-        self._reprobing: Reprobing | None = None
-        self._unread = b""
-
-    def look_after(self, names: Sequence[str]) -> None:
-        """From now on probe these devices and no others, while they are in quarantine. Does not wait."""
-        self.close()
-        if not names:
-            return
-        devices = [self._devices[name] for name in names]
-        timed = {c for name, one in self._devices.items() if name not in names for c in one.cores}
-        cores = frozenset(os.sched_getaffinity(0) - timed)
-        self._reprobing = Reprobing(devices, self._interval_s, cores)
-        if self._reprobing.look():
-            asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
-
-    def close(self) -> None:
-        """Stop. That process gives back the devices that it still probes."""
-        if self._reprobing is None:
-            return
-        self._stop_hearing()
-        self._reprobing.stop()
-        self._reprobing, self._unread = None, b""
-
-    def _hear(self) -> None:
-        if self._reprobing is None:
-            return
-        data = os.read(self._reprobing.news, 1 << 16)
-        if not data:  # it ended by itself: the lock directory cannot be used
-            self._stop_hearing()
-        *names, self._unread = (self._unread + data).split(b"\n")
-        for name in names:
-            self._tell(Readmitted(device=name.decode()))
-
-    def _stop_hearing(self) -> None:
-        if self._reprobing is not None and self._reprobing.news >= 0:
-            asyncio.get_running_loop().remove_reader(self._reprobing.news)
 
 
 class PackedPreparation(Preparation):
@@ -239,9 +189,8 @@ class Driver:
         self._borrower = Borrower(
             yard, self._provider.slots, self._ledger, self._tell, self._judging.take
         )
-        devices = [slot.device for slot in self._provider.slots]
         yard.authors.lanes.tell = self._tell
-        self._readmission = Readmission(devices, yard.reprobe_s, self._tell)
+        self._readmission = Readmission(self._provider.slots, yard.reprobe_s, self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._warming: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None

@@ -3,6 +3,7 @@ host borrows its device and keeps a runner warm; one of a queue submits our runn
 engine decides what follows from a batch's fate.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -63,6 +64,9 @@ class Slot(Protocol):
     async def release(self) -> None:
         """End the runner and give the lease up. Harmless if nothing is held."""
 
+    async def recover(self) -> None:
+        """Return once a device that was given up can be asked for again. One with locks is probed instead."""
+
 
 class UnheldSlot:
     """The methods of a slot that holds nothing between batches."""
@@ -76,6 +80,10 @@ class UnheldSlot:
 
     async def release(self) -> None:
         """Do nothing: nothing is held."""
+
+    async def recover(self) -> None:
+        """Never return: nothing tells that what runs elsewhere is well again."""
+        await asyncio.get_running_loop().create_future()
 
 
 class LeaseProvider(Protocol):

@@ -222,6 +222,10 @@ class RunnerSlot:
                 await self._worker.kill("lease over")
             self._forget()
 
+    async def recover(self) -> None:
+        """Never return: its device is probed."""
+        await asyncio.get_running_loop().create_future()
+
     def _forget(self, rest: str = GENERAL) -> None:
         """Forget the runner, which is gone. The rest of its output goes to a log below the home directory."""
         self._worker = None

@@ -26,6 +26,7 @@ from tileyard.base.settings import Settings
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
+from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.borrowing import TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
@@ -35,6 +36,7 @@ from tileyard.engine.hosts.messages import (
     AcquireDevice,
     Answer,
     Answered,
+    AwaitRecovery,
     BatchEnded,
     Beat,
     BuildersOffered,
@@ -66,8 +68,10 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.provider import LeaseLostError, Waiting
+from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.processes.supervise import time_limit
 from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt
@@ -136,6 +140,17 @@ class Offered:
             await asyncio.wait({verdicts})
         verdicts.result()
         tell(ended)
+
+    async def wait_until_well(self) -> None:
+        """Have the device probed until it is in quarantine no more."""
+        well = asyncio.Event()
+        probing = Readmission([self.slot], INTERVAL_S, lambda _: well.set())
+        try:
+            if find_quarantine(self._device.locks):
+                probing.look_after([self._device.name])
+                await well.wait()
+        finally:
+            probing.close()
 
     async def close(self) -> None:
         """End the runner and then the judge."""
@@ -243,6 +258,9 @@ class Agent:
                 await self._find(name).run(order, tell)
             case ReleaseDevice(device=name):
                 await self._find(name).slot.release()
+                tell(OrderDone())
+            case AwaitRecovery(device=name):
+                await self._find(name).wait_until_well()
                 tell(OrderDone())
             case WithdrawBatches():
                 for offered in self._offered.values():

@@ -34,6 +34,7 @@ class HostBuilders:
         self.first_core = first_core
         self._session = session
         self._infos: dict[Builder, TargetInfo | None] = {}
+        self._of_session = 0
         self._describing = asyncio.Lock()
 
     async def open(self, workers: int | None, group_size: int | None) -> None:
@@ -46,6 +47,9 @@ class HostBuilders:
         """What the target says of itself there; None if it cannot be used. Raises SessionLostError."""
         builder = side.name, target
         async with self._describing:
+            if self._of_session != self._session.number:
+                self._of_session = self._session.number
+                self._infos.clear()
             if builder not in self._infos:
                 order = DescribeBuilder(side=side, target=target)
                 try:

@@ -76,6 +76,12 @@ class ReleaseDevice(Record, tag="release_device"):
     device: str
 
 
+class AwaitRecovery(Record, tag="await_recovery"):
+    """Probe a device while it is in quarantine. Answer: OrderDone, once it is not."""
+
+    device: str
+
+
 class WithdrawBatches(Record, tag="withdraw_batches"):
     """Begin no further case of the batches that run. Answer: OrderDone."""
 
@@ -141,6 +147,7 @@ Order = (
     | AcquireDevice
     | RunOnDevice
     | ReleaseDevice
+    | AwaitRecovery
     | WithdrawBatches
     | CancelOrder
     | OfferObjects

@@ -14,6 +14,7 @@ from tileyard.devices.cpu import format_cores
 AGENT = (sys.executable, "-P", "-m", "tileyard", "agent")
 FORMS = "local:N, or ssh:HOST,HOST"
 MOST_LOCAL = 64
+SSH_LOST = 255
 NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*")
 """What ssh and names of devices take."""
 
@@ -21,12 +22,14 @@ NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*")
 @dataclass(frozen=True)
 class Place:
     """A host by its ``name``, and the command that starts its agent; ``is_here``: this host, under a
-    data directory of its own.
+    data directory of its own. ``lost_code``: with this exit code the command has lost the agent, which may
+    still run.
     """
 
     name: str
     argv: tuple[str, ...]
     is_here: bool = False
+    lost_code: int | None = None
 
 
 def parse_hosts(text: str) -> tuple[Place, ...]:
@@ -43,7 +46,8 @@ def parse_hosts(text: str) -> tuple[Place, ...]:
         if names.count(name) > 1:
             raise UsageError(f"--hosts names {name} twice")
     command = shlex.join(AGENT)  # ssh hands it to a shell
-    return tuple(Place(one, ("ssh", "-T", "-o", "BatchMode=yes", one, command)) for one in names)
+    ssh = ("ssh", "-T", "-o", "BatchMode=yes")
+    return tuple(Place(one, (*ssh, one, command), lost_code=SSH_LOST) for one in names)
 
 
 def _share_this_host(count: int) -> tuple[Place, ...]:

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import ToolMissingError, UsageError, WireError
+from tileyard.base.errors import TileyardError, ToolMissingError, UsageError, WireError
 from tileyard.base.model import BuildKey, Digest
 from tileyard.base.modes import make_folder, open_file
 from tileyard.engine.hosts.messages import (
@@ -49,6 +49,7 @@ from tileyard.workers.protocol import TargetInfo
 
 AnswerT = TypeVar("AnswerT")
 START_LIMIT_S = 60.0
+END_LOOK_S = 0.05
 LAST_BYTES = 4096
 END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
@@ -57,6 +58,10 @@ LAST = (
     *(BuildersOffered, TargetInfo),
 )
 """The answers that end an order."""
+
+
+Prepare = Callable[["HostSession"], Awaitable[None]]
+"""Orders what must be known of a host before it is used; raises TileyardError."""
 
 
 class SessionLostError(Exception):
@@ -83,9 +88,16 @@ class HostSession:
         self._channel: AsyncChannel | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lost = ""
+        self._is_lost = asyncio.Event()
         self._scratch = ""
         self._log_start = 0
         self._cancelling: set[asyncio.Task[None]] = set()
+        self.number = 0
+        """Which session of this host it is: what belongs to an earlier one is over."""
+        self._prepare: Prepare | None = None
+        self._reviving = asyncio.Lock()
+        self._is_over = False
+        self._heard_s = 0.0
 
     async def open(self) -> None:
         """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
@@ -102,19 +114,50 @@ class HostSession:
             if answered is not None and isinstance(answered.answer, Greeting):
                 greeting = answered.answer
         if greeting is None:
-            await self.close()
+            await self._end()
             raise UsageError(
                 f"host {self.name}: no agent began there{self._last_line()}", f"see {self._log}"
             )
         own = version("tileyard")
         if (greeting.version, greeting.protocol) != (own, PROTOCOL):
-            await self.close()
+            await self._end()
             raise UsageError(
                 f"host {self.name} has Tileyard {greeting.version} (protocol {greeting.protocol}), "
                 f"and this run is of {own} (protocol {PROTOCOL})",
                 "install the same version on both",
             )
+        self.number += 1
+        self._heard_s = asyncio.get_running_loop().time()
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
+
+    def begin_with(self, prepare: Prepare) -> None:
+        """What each later session of this host begins with."""
+        self._prepare = prepare
+
+    async def revive(self) -> None:
+        """Start the agent again if its session is lost. Raises SessionLostError if it does not come, or its
+        host is not as it was.
+        """
+        async with self._reviving:
+            if not self._lost or self._is_over or self._prepare is None:
+                return
+            why = self._lost
+            await self._end()
+            self._known.clear()
+            self._built.clear()
+            self._lost = ""
+            self._is_lost.clear()
+            try:
+                await self.open()
+                await self._prepare(self)
+            except (TileyardError, SessionLostError) as error:
+                self._lose(why)
+                raise SessionLostError(
+                    f"host {self.name}: {why}, and it does not come back: {error}"
+                ) from error
+            except BaseException:
+                self._lose(why)
+                raise
 
     async def follow(self, order: Order) -> AsyncGenerator[Answer, None]:
         """All answers to an order; one that is not read to its end is cancelled. Raises UsageError if it
@@ -187,6 +230,10 @@ class HostSession:
 
     async def close(self) -> None:
         """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long."""
+        self._is_over = True
+        await self._end()
+
+    async def _end(self) -> None:
         self._lose("the run has ended")
         tasks = (*self._tasks, *self._cancelling)
         for task in tasks:
@@ -239,7 +286,7 @@ class HostSession:
         try:
             await self._heard.send(Ordered(number=number, order=order))
         except BrokenPipeError:
-            self._lose(f"its agent is gone{self._last_line()}")
+            await self._is_lost.wait()
             raise SessionLostError(f"host {self.name}: {self._lost}") from None
 
     async def _send_object(self, digest: Digest) -> None:
@@ -274,7 +321,9 @@ class HostSession:
                 async with time_limit(SILENCE_S + GRACE_S):
                     answered = await self._heard.receive(Answered)
                 if answered is None:
+                    await self._confirm_end()
                     break
+                self._heard_s = asyncio.get_running_loop().time()
                 if answered.number in self._answers:
                     self._answers[answered.number].put_nowait(answered.answer)
         except TimeoutError:
@@ -283,8 +332,21 @@ class HostSession:
             why = str(error)
         self._lose(why or f"its agent is gone{self._last_line()}")
 
+    async def _confirm_end(self) -> None:
+        """Wait until an agent of which no more is heard has ended: what started it says so, or it has heard
+        nothing for long enough. One that was killed is ended by its keepers.
+        """
+        loop = asyncio.get_running_loop()
+        while self._process is not None and self._process.poll() is None:
+            if loop.time() > self._heard_s + SILENCE_S + GRACE_S:
+                return
+            await asyncio.sleep(END_LOOK_S)
+        if self._process is not None and self._process.returncode == self._place.lost_code:
+            await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
+
     def _lose(self, why: str) -> None:
         self._lost = self._lost or why
+        self._is_lost.set()
         if self._channel is not None:
             self._channel.close()  # wakes those who wait for it
         for answers in self._answers.values():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -19,6 +20,7 @@ from tileyard.engine.compilers import Builders
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.messages import (
     AcquireDevice,
+    AwaitRecovery,
     BatchEnded,
     CaseEnded,
     DeviceHeld,
@@ -39,6 +41,8 @@ from tileyard.engine.yard import Yard
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
+RETRY_S, MOST_RETRY_S = 2.0, 60.0
+"""Seconds before a lost host is tried again: the first and the longest wait."""
 AppendLog = Callable[[str, str], None]
 CODE = 2
 """The first parts of a CPU's identity decide which code it runs: its model and its features."""
@@ -60,6 +64,8 @@ class RemoteDevices:
             for number, (place, session) in enumerate(zip(places, self._sessions, strict=True), 1)
         )
         self._is_foreign = False
+        self._order = FindDevices(names=(), title="", queue_limit_s=0.0, plugins={})
+        self._open: tuple[int | None, int | None] | None = None
         self.slots: Sequence[Slot] = ()
         self.withdrawn = 0
         self._withdrawing: set[asyncio.Task[None]] = set()
@@ -70,7 +76,7 @@ class RemoteDevices:
         """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``. Raises
         TileyardError, and leaves nothing behind.
         """
-        order = FindDevices(
+        order = self._order = FindDevices(
             names=tuple(names),
             title=title,
             queue_limit_s=queue_limit_s,
@@ -88,6 +94,8 @@ class RemoteDevices:
                 for session, builders, one in zip(self._sessions, self._hosts, found, strict=True)
                 for device in one.devices
             )
+            for session, builders, one in zip(self._sessions, self._hosts, found, strict=True):
+                session.begin_with(partial(self._begin_again, builders, one))
         except SessionLostError as error:
             await self.close()
             raise UsageError(str(error)) from error
@@ -95,6 +103,17 @@ class RemoteDevices:
             await self.close()
             raise
         return tuple(slot.device for slot in self.slots)
+
+    async def _begin_again(
+        self, builders: HostBuilders, before: DevicesFound, session: HostSession
+    ) -> None:
+        """Prepare the host of a lost session once more. Raises TileyardError if it is not what it was."""
+        found = await session.ask(self._order, DevicesFound)
+        now, then = ({one.name: one.identity for one in each.devices} for each in (found, before))
+        if now != then:
+            raise UsageError(f"host {session.name} has other devices than before")
+        if self._open is not None:
+            await builders.open(*self._open)
 
     def _compare(self, found: Sequence[DevicesFound]) -> None:
         """Note whether the hosts' CPUs are of another kind than this host's. Raises UsageError for several
@@ -118,8 +137,8 @@ class RemoteDevices:
     async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
         try:
-            opening = (one.open(yard.compile_workers, yard.group_size) for one in self._hosts)
-            await asyncio.gather(*opening)
+            self._open = yard.compile_workers, yard.group_size
+            await asyncio.gather(*(one.open(*self._open) for one in self._hosts))
         except SessionLostError as error:
             raise UsageError(str(error)) from error
         return HostedPool(
@@ -178,6 +197,18 @@ class RemoteSlot:
         self._hosts = hosts
         self._session = session
         self._lease = 0
+        self._of_session = 0
+
+    async def recover(self) -> None:
+        """Return once the device can be asked for again: its agent is back, and it is not in quarantine."""
+        delay_s = RETRY_S
+        while True:
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, MOST_RETRY_S)
+            with contextlib.suppress(SessionLostError, TileyardError):
+                await self._session.revive()
+                await self._session.ask(AwaitRecovery(device=self._name), OrderDone)
+                return
 
     async def warm(self) -> None:
         """Start the runner there. ``acquire`` reports failures."""
@@ -188,6 +219,8 @@ class RemoteSlot:
         """Have the agent lease the device. See ``Slot``."""
         order = AcquireDevice(device=self._name, memory_bytes=memory_bytes)
         with self._losing():
+            await self._session.revive()
+            self._of_session = self._session.number
             async with contextlib.aclosing(self._session.follow(order)) as answers:
                 async for answer in answers:
                     match answer:
@@ -217,10 +250,12 @@ class RemoteSlot:
         if not chosen:
             return True
         with self._losing():
+            self._require_session()
             digests = (digest for each in needed.values() for digest in each)
             await self._session.send_objects(digests, {entry.build for entry in chosen})
             if self._hosts.withdrawn != withdrawn:
                 return True
+            self._require_session()
             cases = tuple(case for case in batch.cases if case.key in needed)
             order = RunOnDevice(
                 device=self._name,
@@ -260,6 +295,11 @@ class RemoteSlot:
             watch.ran(self._fail(current, str(error)), self.device.name, self._lease)
             return False
         raise AssertionError("an order ended without an answer")
+
+    def _require_session(self) -> None:
+        """Raise SessionLostError if the lease was of an earlier session."""
+        if self._of_session != self._session.number:
+            raise SessionLostError(f"host {self._session.name}: its agent was started again")
 
     def _fail(self, case: str, message: str) -> CaseRan:
         return CaseRan(

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
+import psutil
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
@@ -14,6 +17,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Digest
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts import agent as agents
+from tileyard.engine.hosts import session as sessions
 from tileyard.engine.hosts.messages import (
     Answered,
     FindDevices,
@@ -22,12 +26,13 @@ from tileyard.engine.hosts.messages import (
     ObjectsWanted,
     OfferObjects,
     OrderDone,
+    ReleaseDevice,
     WarmDevice,
 )
 from tileyard.engine.hosts.parts import PART_BYTES
-from tileyard.engine.hosts.placing import Place, parse_hosts
+from tileyard.engine.hosts.placing import AGENT, Place, parse_hosts
 from tileyard.engine.hosts.session import HostSession, SessionLostError
-from tileyard.engine.hosts.slots import RemoteSlot
+from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.provider import LeaseLostError
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.wire import encode_frame
@@ -157,3 +162,57 @@ def test_other_hosts_are_refused(text: str) -> None:
     """With the forms that there are."""
     with pytest.raises(UsageError, match="names no hosts"):
         parse_hosts(text)
+
+
+def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
+    """With the next lease, and with nothing of its earlier session: no lease, and no objects."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    hosts = RemoteDevices(parse_hosts("local:1"), settings)
+
+    async def use() -> None:
+        await hosts.find(("cpu",), title="", queue_limit_s=30.0)
+        slot, session = hosts.slots[0], hosts._sessions[0]
+        digest = ObjectStore(tmp_path / "objects").put_bytes(b"known there")
+        await slot.acquire(0, lambda _: None)
+        await session.send_objects([digest], [])
+        assert session._process is not None
+        session._process.kill()
+        with pytest.raises(SessionLostError, match="host local-1: its agent is gone"):
+            await session.ask(ReleaseDevice(device="cpu:0"), OrderDone)
+        there = msgspec.structs.replace(slot.device, name="cpu:0")
+        other = RemoteSlot(hosts, session, there, 0)
+        await other.acquire(0, lambda _: None)
+        assert session.number == 2
+        assert isinstance(slot, RemoteSlot)
+        with pytest.raises(SessionLostError, match="its agent was started again"):
+            slot._require_session()
+        await session.send_objects([digest], [])
+        assert session.sent == 2
+        await slot.recover()
+        await hosts.close()
+        with pytest.raises(LeaseLostError, match="the run has ended"):
+            await slot.acquire(0, lambda _: None)
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(("code", "least_s"), [(255, 1.5), (1, 0.0)])
+def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, least_s: float
+) -> None:
+    """If ssh has lost its connection the agent may go on, and gets the time in which it ends by itself."""
+    monkeypatch.setattr(sessions, "SILENCE_S", 1.0)
+    monkeypatch.setattr(sessions, "GRACE_S", 1.0)
+    shell = ("sh", "-c", f"{shlex.join(AGENT)}; exit {code}")
+
+    async def use() -> float:
+        async with opened(tmp_path, Place("far", shell, lost_code=255)) as session:
+            assert session._process is not None
+            (agent,) = psutil.Process(session._process.pid).children()
+            heard_s = session._heard_s
+            agent.kill()
+            with pytest.raises(SessionLostError, match="host far: its agent is gone"):
+                await session.ask(WarmDevice(device="cpu:0"), OrderDone)
+            return asyncio.get_running_loop().time() - heard_s
+
+    assert asyncio.run(use()) >= least_s
