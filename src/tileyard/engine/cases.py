@@ -419,10 +419,12 @@ class PlannedCases:
 
     def take_back(self, cases: Iterable[str]) -> None:
         """Put cases that were given to a device and did not end back at the front of the queue."""
+        left = [case for case in cases if self.is_running(case)]
+        if not left:
+            return
         behind = {entry.batch for entry in self.ready}
-        for case in cases:
-            if self.is_running(case):
-                self.move(case, Stage.BUILT)
+        for case in left:
+            self.move(case, Stage.BUILT)
         self.ready.put_back([entry for entry in self.ready if entry.batch not in behind])
 
     def move(self, case: str, stage: Stage) -> None:

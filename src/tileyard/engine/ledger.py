@@ -124,6 +124,7 @@ class Ledger:
         self._followed: set[str] = set()
         self._count = 0
         # By group and slot; the slot is empty for times of earlier runs.
+        self._identities: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._bounds_ns: dict[tuple[str, str], float] = {}
 
     def open(self, case: Case, batch: Batch) -> None:
@@ -358,11 +359,13 @@ class Ledger:
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
 
     def _find_identities(self, progress: Progress) -> tuple[str, ...]:
-        wanted = progress.batch.devices
-        devices = self._yard.grounds.get(progress.case.target, ())
-        return tuple(
-            dict.fromkeys(one.identity for one in devices if not wanted or one.name in wanted)
-        )
+        asked = progress.case.target, progress.batch.devices
+        if asked not in self._identities:
+            target, wanted = asked
+            devices = self._yard.grounds.get(target, ())
+            found = (one.identity for one in devices if not wanted or one.name in wanted)
+            self._identities[asked] = tuple(dict.fromkeys(found))
+        return self._identities[asked]
 
     def _names_old_lines(self, known: Trial, progress: Progress) -> bool:
         """Whether a failure was reported with lines of the user's file that have changed since."""

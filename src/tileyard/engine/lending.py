@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tileyard.base.model import Record
 
@@ -61,6 +61,8 @@ class Borrowing:
     pausing: bool = False
     memory_bytes: int = 0
     strikes: int = 0
+    unusable: set[str] = field(default_factory=set)
+    """The names of all devices that the run has given up."""
 
     @property
     def is_busy(self) -> bool:
@@ -78,6 +80,10 @@ class Borrowing:
         if lease not in LEASE_MOVES[self.lease]:
             raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
         self.lease = lease
+        if lease is Lease.UNUSABLE:
+            self.unusable.add(self.name)
+        else:
+            self.unusable.discard(self.name)
         self.awaited = self.lingering = self.pausing = False
 
     def take_back(self) -> None:
@@ -96,7 +102,11 @@ class Lending:
     """The devices of a run, by name, in the order in which they are asked for."""
 
     def __init__(self, sites: Mapping[str, DeviceSite]) -> None:
-        self._devices = {name: Borrowing(name, site) for name, site in sites.items()}
+        self._unusable: set[str] = set()
+        self._devices = {
+            name: Borrowing(name, site, unusable=self._unusable) for name, site in sites.items()
+        }
+        self._names = frozenset(sites)
         self._several = [device for device in self if device.site.count > 1]
         self._rivals = {device.name: self._find_rivals(device) for device in self._several}
         for device in self._several:
@@ -113,12 +123,12 @@ class Lending:
     @property
     def usable(self) -> frozenset[str]:
         """The devices that this run has not given up."""
-        return frozenset(d.name for d in self if d.lease is not Lease.UNUSABLE)
+        return self._names - self._unusable if self._unusable else self._names
 
     @property
     def given_up(self) -> tuple[str, ...]:
         """The devices that this run has given up: they return only after a probe has found them well."""
-        return tuple(d.name for d in self if d.lease is Lease.UNUSABLE)
+        return tuple(name for name in self._devices if name in self._unusable)
 
     def rivals(self, device: Borrowing) -> list[Borrowing]:
         """The other devices that cannot be held at the same time: no two single ones share a part."""

@@ -57,6 +57,8 @@ MAX_RUN = 64
 """The most cases that are handed over together."""
 HOT_S = 0.02
 """Seconds; cases of which several run in this time are also prepared and planned in groups."""
+MOST_HOT = 16_384
+"""The most such cases that are planned ahead on any number of devices: each takes memory."""
 MAX_PREPARED = 16
 """Number of such cases that are prepared together, so that they become ready together."""
 
@@ -94,11 +96,11 @@ def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> froze
     for device in devices:
         if device.lease is not Lease.HELD or device.lingering:
             continue
-        if for_judge and (device.pausing or (device.is_busy and not device.timed)):
+        if for_judge and (device.pausing or (device.running and not device.timed)):
             continue
         if device.exclusive or not site.overlap:
             return frozenset(site.workers) | site.author | site.judge
-        if device.timed or not device.is_busy:
+        if device.timed or not device.running:
             held |= device.site.cores
     return held
 
@@ -370,7 +372,8 @@ class EngineState:
         """The most batches for which the source is to be asked now."""
         if self._stopping or self._exhausted or self._asked:
             return 0
-        window = max(self.site.window, 4 * self._hot * len(self.site.devices))
+        hot = min(4 * self._hot * len(self.site.devices), MOST_HOT)
+        window = max(self.site.window, hot)
         return window - self.cases.batches
 
     @property
@@ -389,7 +392,7 @@ class EngineState:
         usable = self._devices.usable
         reserved = self._devices.reserve(self.cases.ready.count)
         for device in self._devices:
-            if device.lease is not Lease.HELD or device.is_busy:
+            if device.lease is not Lease.HELD or device.running:
                 continue
             entry = self.cases.ready.peek(device.name, usable)
             if not reserved.isdisjoint(device.site.parts):
@@ -476,9 +479,10 @@ class EngineState:
         turns = ceil(len(self.cases.ready) / self._hot)
         coming = sum(device.is_coming for device in self._devices)
         reserved = self._devices.reserve(self.cases.ready.count)
+        is_done = self._stopping or not (self.cases.ready or self._is_more_to_come)
+        may_release = is_done and not self._asked
         for device in self._devices:
-            is_done = not self.cases.ready and not self._is_more_to_come
-            if device.lease is Lease.ASKED and (is_done or self._stopping) and not self._asked:
+            if device.lease is Lease.ASKED and may_release:
                 self._release(device)
             if device.lease is not Lease.FREE or coming >= turns:
                 continue

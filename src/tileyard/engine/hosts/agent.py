@@ -195,12 +195,12 @@ class Agent:
         )
         self._answer(0, greeting)
         try:
-            while True:
-                async with time_limit(SILENCE_S):
-                    ordered = await self._channel.receive(Ordered)
-                if ordered is None or writing.done():
-                    return
-                self._take(ordered.number, ordered.order)
+            async with time_limit(SILENCE_S) as limit:
+                while (ordered := await self._channel.receive(Ordered)) is not None:
+                    if writing.done():
+                        return
+                    limit.reset(SILENCE_S)
+                    self._take(ordered.number, ordered.order)
         except TimeoutError:
             log.warning("nothing was heard of the run for %g s", SILENCE_S)
         except WireError as error:

@@ -143,8 +143,7 @@ class HostSession:
                 return
             why = self._lost
             await self._end()
-            self._known.clear()
-            self._built.clear()
+            self.forget()
             self._lost = ""
             self._is_lost.clear()
             try:
@@ -223,10 +222,14 @@ class HostSession:
         """This artifact was built there: it need not be offered."""
         self._built.add(build)
 
-    def forget(self, digests: Iterable[Digest], build: BuildKey) -> None:
-        """Offer these again before the next batch that needs them: they may be gone there, or damaged."""
-        self._known.difference_update(digests)
-        self._built.discard(build)
+    def knows(self, digests: Iterable[Digest], build: BuildKey) -> bool:
+        """Whether the host has these objects and this artifact, as far as is known here."""
+        return build in self._built and all(one in self._known for one in digests if one)
+
+    def forget(self) -> None:
+        """Offer everything again before a batch that needs it."""
+        self._known.clear()
+        self._built.clear()
 
     async def close(self) -> None:
         """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long."""
@@ -317,15 +320,13 @@ class HostSession:
         """Distribute answers until none comes any more; then no order gets one."""
         why = ""
         try:
-            while True:
-                async with time_limit(SILENCE_S + GRACE_S):
-                    answered = await self._heard.receive(Answered)
-                if answered is None:
-                    await self._confirm_end()
-                    break
-                self._heard_s = asyncio.get_running_loop().time()
-                if answered.number in self._answers:
-                    self._answers[answered.number].put_nowait(answered.answer)
+            async with time_limit(SILENCE_S + GRACE_S) as limit:
+                while (answered := await self._heard.receive(Answered)) is not None:
+                    limit.reset(SILENCE_S + GRACE_S)
+                    self._heard_s = asyncio.get_running_loop().time()
+                    if answered.number in self._answers:
+                        self._answers[answered.number].put_nowait(answered.answer)
+            await self._confirm_end()
         except TimeoutError:
             why = f"nothing was heard of its agent for {SILENCE_S + GRACE_S:g} s"
         except WireError as error:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -243,7 +243,7 @@ class RemoteSlot:
         needed: dict[str, tuple[Digest, ...]] = {}
         for entry in _choose(batch, entries):
             try:
-                needed[entry.case] = self._hosts.list_needed(entry)
+                needed[entry.case] = self._list_needed(entry)
             except (DamagedError, OSError) as error:
                 watch.ran(self._fail(entry.case, str(error)), self.device.name, self._lease)
         chosen = tuple(entry for entry in entries if entry.case in needed)
@@ -262,11 +262,9 @@ class RemoteSlot:
                 batch=msgspec.structs.replace(batch, cases=cases),
                 entries=chosen,
             )
-            return await self._follow(order, needed, watch)
+            return await self._follow(order, watch)
 
-    async def _follow(
-        self, order: RunOnDevice, needed: Mapping[str, tuple[Digest, ...]], watch: Watch
-    ) -> bool:
+    async def _follow(self, order: RunOnDevice, watch: Watch) -> bool:
         """Report what becomes of a batch. Raises SessionLostError if no case was running."""
         entries = {entry.case: entry for entry in order.entries}
         current = ""
@@ -280,7 +278,7 @@ class RemoteSlot:
                             entry = entries[ran.case]
                             self._hosts.append_log(entry.log, text)
                             if ran.outcome is Outcome.INFRA_ERROR:
-                                self._session.forget(needed[ran.case], entry.build)
+                                self._session.forget()  # something may be gone there, or damaged
                             current = "" if current == ran.case else current
                             watch.ran(ran, self.device.name, lease)
                         case BatchEnded(held=held):
@@ -295,6 +293,13 @@ class RemoteSlot:
             watch.ran(self._fail(current, str(error)), self.device.name, self._lease)
             return False
         raise AssertionError("an order ended without an answer")
+
+    def _list_needed(self, entry: RunEntry) -> tuple[Digest, ...]:
+        """The objects that a case needs, verified unless all are there already. Raises DamagedError."""
+        golden = (*entry.golden.inputs, *entry.golden.outputs)
+        if self._session.knows(golden, entry.build):
+            return golden
+        return self._hosts.list_needed(entry)
 
     def _require_session(self) -> None:
         """Raise SessionLostError if the lease was of an earlier session."""
