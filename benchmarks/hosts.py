@@ -21,7 +21,7 @@ from tileyard.base.model import Batch, Device, Outcome, Value
 from tileyard.base.settings import Settings
 from tileyard.engine.driver import Driver, make_pool
 from tileyard.engine.hosts import agent as agents
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.placing import NamedHosts, Place
 from tileyard.engine.hosts.slots import RemoteDevices
 from tileyard.engine.provider import UnheldSlot, Waiting, Watch
 from tileyard.engine.yard import Yard
@@ -145,7 +145,7 @@ async def run_there(folder: Path, cases: int, agents: int, devices: int, stop_s:
     cores = tuple(os.sched_getaffinity(0))
     home = folder / "home"
     settings = Settings(home=home, lock_dir=folder / "locks", cores=cores, plugins=PLUGINS)
-    hosts = RemoteDevices(place_agents(agents, devices, folder), settings)
+    hosts = RemoteDevices(NamedHosts(tuple(place_agents(agents, devices, folder))), settings)
     found = await hosts.find(("sim",), title="benchmark", queue_limit_s=60.0)
     source = FixedSource(plan_cases(configs(cases)))
     source.keep = False

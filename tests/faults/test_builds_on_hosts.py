@@ -19,7 +19,8 @@ from tileyard.devices.registry import parse_device
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.messages import DevicesFound, FindDevices
-from tileyard.engine.hosts.placing import parse_hosts
+from tileyard.engine.hosts.naming import parse_hosts
+from tileyard.engine.hosts.placing import NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession
 from tileyard.engine.hosts.slots import RemoteDevices
 
@@ -37,9 +38,10 @@ class Hosted:
         self.settings = Settings(
             home=home, lock_dir=home, cores=(0,), plugins={"slow": "slow_target:SlowTarget"}
         )
+        placing = parse_hosts("local:2")
+        assert isinstance(placing, NamedHosts)
         self.sessions = [
-            HostSession(place, self.objects, home / f"{place.name}.log")
-            for place in parse_hosts("local:2")
+            HostSession(place, self.objects, home / f"{place.name}.log") for place in placing.places
         ]
         self.own = CompilePool(self.settings, {"": Side()}, (0,))
         self.hosts = [
@@ -184,9 +186,11 @@ def test_cpus_of_another_kind_are_built_for_where_they_are(tmp_path: Path) -> No
 
     asyncio.run(use())
     settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
-    devices = RemoteDevices(parse_hosts("local:2"), settings)
+    places = (Place("local-1"), Place("local-2"))
+    devices = RemoteDevices(NamedHosts(places), settings)
     own = parse_device("cpu", settings)
     other = msgspec.structs.replace(own, identity="Another CPU (1/2/3), x86-64-v9, 1 logical cores")
+    devices._sessions = [HostSession(place, ObjectStore(tmp_path), tmp_path) for place in places]
     devices._compare([DevicesFound(devices=(own,)), DevicesFound(devices=(own,))])
     assert not devices._is_foreign
     devices._compare([DevicesFound(devices=(other,)), DevicesFound(devices=(other,))])

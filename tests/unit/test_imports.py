@@ -7,7 +7,13 @@ import pytest
 
 HEAVY = (
     *("torch", "tilelang", "tvm", "scipy", "sqlalchemy", "numpy"),
-    *("IPython", "matplotlib", "pandas"),  # which an installation need not have
+    *(
+        "IPython",
+        "matplotlib",
+        "pandas",
+        "ray",
+        "cryptography",
+    ),  # which an installation need not have
 )
 
 

@@ -69,9 +69,10 @@ def open_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 
 class Inbox:
-    """Received bytes that are not yet messages."""
+    """Received bytes that are not yet messages, none of which may have more than ``most_bytes``."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self.most_bytes = most_bytes
         self._bytes = bytearray()
 
     def __len__(self) -> int:
@@ -86,10 +87,10 @@ class Inbox:
         if len(self._bytes) < _HEADER_BYTES:
             return None
         size = int.from_bytes(self._bytes[:_HEADER_BYTES], "little")
-        if size > MAX_MESSAGE_BYTES:
+        if size > self.most_bytes:
             raise WireError(
                 f"the other side announced a message of {size} bytes, above the limit of "
-                f"{MAX_MESSAGE_BYTES} bytes"
+                f"{self.most_bytes} bytes"
             )
         end = _HEADER_BYTES + size
         if len(self._bytes) < end:

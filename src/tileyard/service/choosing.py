@@ -15,7 +15,6 @@ from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.holding import join_devices
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import require_apart, resolve_devices
-from tileyard.engine.hosts.placing import parse_hosts
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ async def use_hosts(
     bench: "Bench", hosts: str, names: Sequence[str] = (), queue_limit_s: float = QUEUE_LIMIT_S
 ) -> tuple[Device, ...]:
     """Start agents, which build for the run; their devices of these names. Raises TileyardError."""
+    from tileyard.engine.hosts.naming import parse_hosts
     from tileyard.engine.hosts.slots import RemoteDevices
 
     others = RemoteDevices(parse_hosts(hosts), bench.settings)

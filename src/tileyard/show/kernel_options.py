@@ -193,7 +193,7 @@ MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().me
 HostNames = Annotated[
     str,
     Text(
-        "Use other hosts, which ssh reaches: their devices, and their cores to build: ssh:HOST,HOST; "
+        "Use other hosts, their devices and their cores to build: ssh:HOST,HOST; ray:cpus=N,gpus=N; "
         "local:N for a trial.",
         metavar="HOSTS",
     ),

@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
+import stat
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.borrowing import TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
+from tileyard.engine.hosts.meeting import Address, Ticket, join
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
     SILENCE_S,
@@ -73,7 +75,9 @@ from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
+from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
+from tileyard.processes.wire import READ_BYTES
 from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt
 
 TellAnswer = Callable[[Answer], None]
@@ -175,7 +179,7 @@ class _Watch:
 class Agent:
     """One session with a run, over ``channel``. ``settings`` are this host's."""
 
-    def __init__(self, settings: Settings, channel: AsyncChannel) -> None:
+    def __init__(self, settings: Settings, channel: HostChannel) -> None:
         self._settings = settings
         self._channel = channel
         self._objects = ObjectStore(settings.home / "objects")
@@ -374,12 +378,40 @@ def serve_stdio(settings: Settings, scratch: Path | None = None) -> None:
     """Serve the run at the other end of the standard input and output; with a ``scratch`` folder instead of
     the data directory, which is removed at the end. What else is printed goes to the standard error.
     """
+    write_fd = os.dup(1)
+    os.dup2(2, 1)
+
+    async def connect() -> HostChannel:
+        return AsyncChannel(os.dup(0), write_fd)
+
+    _serve(settings, scratch, connect)
+
+
+def serve_run(settings: Settings, address: Address, ticket: Ticket, scratch: Path | None) -> None:
+    """Connect to the run at an address and serve it, as above, until the end of the standard input if that
+    is a pipe: of the process that holds it. Raises UsageError if they do not recognize each other.
+    """
+    _serve(settings, scratch, partial(join, address, ticket), until_stdin_ends=_is_pipe(0))
+
+
+def _is_pipe(fd: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
+def _serve(
+    settings: Settings,
+    scratch: Path | None,
+    connect: Callable[[], Awaitable[HostChannel]],
+    *,
+    until_stdin_ends: bool = False,
+) -> None:
     go_on_with_parent_gone()
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal's is for the run, which says what follows
-    write_fd = os.dup(1)
-    os.dup2(2, 1)
     if scratch is None:
         settings.make_home()
     else:
@@ -388,17 +420,27 @@ def serve_stdio(settings: Settings, scratch: Path | None = None) -> None:
     make_folder(objects)
     try:
         with hold(objects):
-            asyncio.run(_serve_until_told(Agent(settings, AsyncChannel(os.dup(0), write_fd))))
+            asyncio.run(_serve_until_told(settings, connect, until_stdin_ends=until_stdin_ends))
     finally:
         if scratch is not None:
             remove_folder(scratch)
 
 
-async def _serve_until_told(agent: Agent) -> None:
+async def _serve_until_told(
+    settings: Settings, connect: Callable[[], Awaitable[HostChannel]], *, until_stdin_ends: bool
+) -> None:
     """Serve; on TERM end the runners and leave nothing behind."""
-    serving = asyncio.ensure_future(agent.serve())
+    serving = asyncio.ensure_future(Agent(settings, await connect()).serve())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, serving.cancel)
+
+    def read() -> None:
+        if not os.read(0, READ_BYTES):
+            loop.remove_reader(0)
+            serving.cancel()
+
+    if until_stdin_ends:
+        loop.add_reader(0, read)
     with contextlib.suppress(asyncio.CancelledError):
         await serving

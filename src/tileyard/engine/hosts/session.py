@@ -44,11 +44,11 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.placing import Place
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.workers.protocol import TargetInfo
 
 AnswerT = TypeVar("AnswerT")
-START_LIMIT_S = 60.0
 END_LOOK_S = 0.05
 LAST_BYTES = 4096
 END_LIMIT_S = 15.0
@@ -85,7 +85,7 @@ class HostSession:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[Answer | None]] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: AsyncChannel | None = None
+        self._channel: HostChannel | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lost = ""
         self._is_lost = asyncio.Event()
@@ -101,18 +101,14 @@ class HostSession:
 
     async def open(self) -> None:
         """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
-        try:
-            self._process = self._start()
-        except OSError as error:
-            raise ToolMissingError(
-                f"host {self.name}: cannot start {self._place.argv[0]}: {error.strerror}"
-            ) from error
         greeting: Greeting | None = None
         with contextlib.suppress(TimeoutError, WireError):
-            async with time_limit(START_LIMIT_S):
-                answered = await self._heard.receive(Answered)
-            if answered is not None and isinstance(answered.answer, Greeting):
-                greeting = answered.answer
+            async with time_limit(self._place.limit_s):
+                self._channel = await self._connect()
+                if self._channel is not None:
+                    answered = await self._channel.receive(Answered)
+                    if answered is not None and isinstance(answered.answer, Greeting):
+                        greeting = answered.answer
         if greeting is None:
             await self._end()
             raise UsageError(
@@ -139,7 +135,8 @@ class HostSession:
         host is not as it was.
         """
         async with self._reviving:
-            if not self._lost or self._is_over or self._prepare is None:
+            may_start = self._place.arrival is None and self._prepare is not None
+            if not self._lost or self._is_over or not may_start:
                 return
             why = self._lost
             await self._end()
@@ -148,7 +145,8 @@ class HostSession:
             self._is_lost.clear()
             try:
                 await self.open()
-                await self._prepare(self)
+                if self._prepare is not None:
+                    await self._prepare(self)
             except (TileyardError, SessionLostError) as error:
                 self._lose(why)
                 raise SessionLostError(
@@ -254,8 +252,21 @@ class HostSession:
             with contextlib.suppress(OSError):  # the agent has removed it, unless it was killed
                 remove_folder(Path(self._scratch))
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    async def _connect(self) -> HostChannel | None:
+        """The channel to the agent, which is started, or is to come; None if it does not."""
         make_folder(self._log.parent)
+        if self._place.arrival is not None:
+            with contextlib.suppress(OSError):
+                self._log_start = self._log.stat().st_size
+            return await self._place.arrival.wait()
+        try:
+            return self._start()
+        except OSError as error:
+            raise ToolMissingError(
+                f"host {self.name}: cannot start {self._place.argv[0]}: {error.strerror}"
+            ) from error
+
+    def _start(self) -> AsyncChannel:
         argv = self._place.argv
         if self._place.is_here:
             self._scratch = tempfile.mkdtemp(prefix="tileyard-host-")
@@ -274,11 +285,11 @@ class HostSession:
         read_fd, write_fd = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
         process.stdout.close()
         process.stdin.close()
-        self._channel = AsyncChannel(read_fd, write_fd)
-        return process
+        self._process = process
+        return AsyncChannel(read_fd, write_fd)
 
     @property
-    def _heard(self) -> AsyncChannel:
+    def _heard(self) -> HostChannel:
         if self._channel is None:
             raise AssertionError(f"host {self.name} was not opened")
         return self._channel

@@ -34,7 +34,7 @@ from tileyard.engine.hosts.messages import (
     WarmDevice,
     WithdrawBatches,
 )
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.placing import Placing
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
@@ -49,20 +49,16 @@ CODE = 2
 
 
 class RemoteDevices:
-    """The devices that agents at these places offer: a provider. ``append_log`` takes what cases printed."""
+    """The devices that agents at some places offer: a provider. ``append_log`` takes what cases printed."""
 
-    def __init__(self, places: Sequence[Place], settings: Settings) -> None:
+    def __init__(self, placing: Placing, settings: Settings) -> None:
         self.append_log: AppendLog = lambda log, text: None
         self._settings = settings
         self._objects = ObjectStore(settings.home / "objects")
-        logs = settings.home / "logs"
-        self._sessions = tuple(
-            HostSession(place, self._objects, logs / f"agent-{place.name}.log") for place in places
-        )
-        self._hosts = tuple(
-            HostBuilders(session, 0 if place.is_here else number * MAX_CORES)
-            for number, (place, session) in enumerate(zip(places, self._sessions, strict=True), 1)
-        )
+        self._logs = settings.home / "logs"
+        self._placing = placing
+        self._sessions: Sequence[HostSession] = ()
+        self._hosts: Sequence[HostBuilders] = ()
         self._is_foreign = False
         self._order = FindDevices(names=(), title="", queue_limit_s=0.0, plugins={})
         self._open: tuple[int | None, int | None] | None = None
@@ -83,6 +79,17 @@ class RemoteDevices:
             plugins=self._settings.plugins,
         )
         try:
+            places = await self._placing.open(self._logs, queue_limit_s)
+            self._sessions = tuple(
+                HostSession(place, self._objects, self._logs / f"agent-{place.name}.log")
+                for place in places
+            )
+            self._hosts = tuple(
+                HostBuilders(session, 0 if place.is_here else number * MAX_CORES)
+                for number, (place, session) in enumerate(
+                    zip(places, self._sessions, strict=True), 1
+                )
+            )
             opening = (session.open() for session in self._sessions)
             for failure in await asyncio.gather(*opening, return_exceptions=True):
                 if failure is not None:
@@ -164,6 +171,7 @@ class RemoteDevices:
         for task in tuple(self._withdrawing):
             task.cancel()
         await asyncio.gather(*(session.close() for session in self._sessions))
+        await self._placing.close()
 
     def list_needed(self, entry: RunEntry) -> tuple[Digest, ...]:
         """The objects that a runner needs for a case, verified. Raises DamagedError if one is not here."""

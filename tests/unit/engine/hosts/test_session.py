@@ -29,8 +29,9 @@ from tileyard.engine.hosts.messages import (
     ReleaseDevice,
     WarmDevice,
 )
+from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.parts import PART_BYTES
-from tileyard.engine.hosts.placing import AGENT, Place, parse_hosts
+from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.provider import LeaseLostError
@@ -41,9 +42,8 @@ from tileyard.processes.wire import encode_frame
 @contextlib.asynccontextmanager
 async def opened(folder: Path, place: Place | None = None) -> AsyncIterator[HostSession]:
     """A session with an agent of this machine, of a run with its objects in ``folder``."""
-    session = HostSession(
-        place or parse_hosts("local:1")[0], ObjectStore(folder / "objects"), folder / "agent.log"
-    )
+    here = Place("local-1", (sys.executable, *AGENT), is_here=True)
+    session = HostSession(place or here, ObjectStore(folder / "objects"), folder / "agent.log")
     await session.open()
     try:
         yield session
@@ -152,11 +152,13 @@ def test_an_agent_that_hears_nothing_ends(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_hosts_have_the_names_of_their_devices(text: str, names: list[str]) -> None:
     """As ssh takes them."""
-    assert [place.name for place in parse_hosts(text)] == names
+    placing = parse_hosts(text)
+    assert isinstance(placing, NamedHosts)
+    assert [place.name for place in placing.places] == names
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ssh:a,", "slurm:2"]
+    "text", ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ray:", "ray:cpus=0", "ray:2"]
 )
 def test_other_hosts_are_refused(text: str) -> None:
     """With the forms that there are."""
@@ -203,7 +205,7 @@ def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
     """If ssh has lost its connection the agent may go on, and gets the time in which it ends by itself."""
     monkeypatch.setattr(sessions, "SILENCE_S", 1.0)
     monkeypatch.setattr(sessions, "GRACE_S", 1.0)
-    shell = ("sh", "-c", f"{shlex.join(AGENT)}; exit {code}")
+    shell = ("sh", "-c", f"{shlex.join((sys.executable, *AGENT))}; exit {code}")
 
     async def use() -> float:
         async with opened(tmp_path, Place("far", shell, lost_code=255)) as session:

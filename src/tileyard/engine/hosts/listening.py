@@ -1,0 +1,201 @@
+"""The run's end of connections that agents make: listens while the run goes on, and lets in those that were
+expected. What strangers send is bounded in size, time and number, and disturbs nobody.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import ssl
+import struct
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from tileyard.base.errors import ToolMissingError, UsageError, WireError
+from tileyard.engine.hosts.meeting import MEET_LIMIT_S, STREAM_BYTES, Address, Ticket, admit
+from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.supervise import time_limit
+
+MOST_STRANGERS: Final = 32
+"""Connections whose ends have not yet recognized each other; one more ends the oldest."""
+log = logging.getLogger(__name__)
+
+
+class Arrival:
+    """An agent that is expected, and let in once, with its ticket."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self._came: asyncio.Future[StreamChannel | None] = asyncio.Future()
+
+    async def wait(self) -> StreamChannel | None:
+        """The channel to the agent once it has come; None if it will not."""
+        return await asyncio.shield(self._came)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still come."""
+        return not self._came.done()
+
+    def take(self, channel: StreamChannel) -> None:
+        """Note that it came."""
+        self._came.set_result(channel)
+
+    def end(self) -> None:
+        """Note that it does not come, or is gone."""
+        if self.is_open:
+            self._came.set_result(None)
+        elif (channel := self._came.result()) is not None:
+            channel.close()
+
+
+class Listener:
+    """Where the agents of one run connect to."""
+
+    def __init__(self, address: Address, *, is_encrypted: bool | None = None) -> None:
+        """Listen at an address, port 0 for any; with TLS where it leaves this host. Raises UsageError, and
+        ToolMissingError.
+        """
+        self._tls, self._fingerprint = None, b""
+        if is_encrypted or (is_encrypted is None and not address.is_inside):
+            self._tls, self._fingerprint = make_certificate()
+        try:
+            self._socket = _bind(address)
+        except OSError as error:
+            raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from error
+        port = 0 if address.path else self._socket.getsockname()[1]
+        self.address = Address(host=address.host, port=port, path=address.path)
+        self._arrivals: list[Arrival] = []
+        self._strangers: dict[asyncio.Task[None], None] = {}
+        self._accepting = asyncio.create_task(self._accept())
+
+    def expect(self) -> Arrival:
+        """Let in one more agent."""
+        arrival = Arrival(Ticket.make(self._fingerprint))
+        self._arrivals.append(arrival)
+        return arrival
+
+    async def close(self) -> None:
+        """Let nobody in any more. Sessions go on."""
+        tasks = (self._accepting, *self._strangers)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+        for arrival in self._arrivals:
+            if arrival.is_open:
+                arrival.end()
+        self._remove()
+
+    def _remove(self) -> None:
+        if self.address.path:
+            Path(self.address.path).unlink(missing_ok=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError as error:  # such as too many open files
+                log.info("a connection was not accepted: %s", error)
+                await asyncio.sleep(0.1)
+                continue
+            task = loop.create_task(self._meet(connection))
+            self._strangers[task] = None
+            task.add_done_callback(self._strangers.pop)
+            if len(self._strangers) > MOST_STRANGERS:
+                next(iter(self._strangers)).cancel()
+            await asyncio.sleep(0)  # or a crowd that waits would hold up all others
+
+    async def _meet(self, connection: socket.socket) -> None:
+        """Let an agent in, or end the connection."""
+        try:
+            async with time_limit(MEET_LIMIT_S):
+                channel = await self._wrap(connection)
+                try:
+                    await self._admit(channel)
+                except BaseException:
+                    channel.close()
+                    raise
+        except (OSError, TimeoutError, WireError) as error:
+            log.info("a stranger's connection was ended: %s", str(error) or "it took too long")
+
+    async def _wrap(self, connection: socket.socket) -> StreamChannel:
+        if self.address.path:
+            _require_own(connection)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=STREAM_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            connection,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else MEET_LIMIT_S,
+        )
+        return StreamChannel(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+    async def _admit(self, channel: StreamChannel) -> None:
+        expected = {one.ticket: one for one in self._arrivals if one.is_open}
+        arrival = expected[await admit(channel, expected)]
+        if not arrival.is_open:
+            raise WireError("its token was used at the same time")
+        arrival.take(channel)
+
+
+def _bind(address: Address) -> socket.socket:
+    if address.path:
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(address.path)
+        Path(address.path).chmod(0o600)
+    else:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        listening = socket.create_server((address.host, address.port), family=family)
+    listening.listen(MOST_STRANGERS)
+    listening.setblocking(False)
+    return listening
+
+
+def _require_own(connection: socket.socket) -> None:
+    """Hang up and raise WireError for a process of another user."""
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    user = struct.unpack("3i", credentials)[1]
+    if user not in (0, os.geteuid()):
+        connection.close()
+        raise WireError(f"it is of the user {user}")
+
+
+def make_certificate() -> tuple[ssl.SSLContext, bytes]:
+    """TLS with a certificate of this run's own, and its SHA-256. Raises ToolMissingError."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise ToolMissingError(
+            "agents of other hosts connect with TLS, for which cryptography is not installed",
+            "pip install 'tileyard[ray]'",
+        ) from error
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tileyard")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=365))
+        .sign(key, hashes.SHA256())
+    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with tempfile.NamedTemporaryFile() as file:  # of mode 0600; OpenSSL reads it from files only
+        file.write(key.private_bytes(pem, form, serialization.NoEncryption()))
+        file.write(certificate.public_bytes(pem))
+        file.flush()
+        context.load_cert_chain(file.name)
+    der = certificate.public_bytes(serialization.Encoding.DER)
+    return context, hashlib.sha256(der).digest()

@@ -1,0 +1,166 @@
+"""Runs over the nodes of a real cluster of Ray, on this machine: its agents, and their end."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.conftest import CommandLine
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'tileyard[ray]'"),
+]
+NODES = ("one", "two", "three") if "TILEYARD_SWEEPS" in os.environ else ("one", "two")
+KERNEL = """
+import tilelang.language as T
+import tileyard
+
+
+@tileyard.kernel(
+    shapes={f"n{n}": {"N": 512 * n} for n in range(1, 13)},
+    reference=lambda A: A * 2,
+)
+def double(N, block=32):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = A[bx * block + i] * 2
+
+    return main
+"""
+CASES = 12
+NUMBERS = sorted(range(1, CASES + 1), key=str)
+RUN = ("test", "double.py", "--verbose")
+
+
+@dataclass
+class Nodes:
+    """A cluster that runs, at its ``address``; processes on its nodes have this ``temporary`` folder."""
+
+    process: subprocess.Popen[str]
+    address: str
+    temporary: Path
+
+    def order(self, line: str) -> None:
+        """Have a node added or removed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == f"{line}\n"
+
+    def list_ours(self) -> list[psutil.Process]:
+        """Processes that agents on its nodes are or started, however detached."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = process.cmdline()
+                is_ours = any(one.startswith("tileyard") or "/tileyard/" in one for one in words)
+                if is_ours and process.environ().get("TMPDIR") == str(self.temporary):
+                    found.append(process)
+            except psutil.Error:  # it has ended, or is another user's
+                continue
+        return found
+
+    def wait_for_none(self) -> list[psutil.Process]:
+        """What is left of them after a while."""
+        for _ in range(200):
+            if not (left := self.list_ours()):
+                return left
+            time.sleep(0.1)
+        return left
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A cluster that ends with these tests."""
+    folder = tmp_path_factory.mktemp("ray")
+    (folder / "tmp").mkdir()
+    (folder / "locks").mkdir()
+    own = {"TMPDIR": str(folder / "tmp"), "RAY_USAGE_STATS_ENABLED": "0"}
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("ray_cluster.py"), folder / "locks", *NODES],
+            env={**os.environ, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        yield Nodes(process, process.stdout.readline().strip(), folder / "tmp")
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, nodes: Nodes) -> CommandLine:
+    """A folder with a suite of kernels, whose runs find the cluster, and what earlier ones have built."""
+    place = CommandLine(tmp_path_factory.mktemp("suite"))
+    (place.cwd / "double.py").write_text(KERNEL, encoding="utf-8")
+    place.env.update(
+        RAY_ADDRESS=nodes.address,
+        RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # the loopback interface is a node's address, too
+    )
+    return place
+
+
+def read_verdicts(output: str) -> list[str]:
+    """The lines of a run's cases, without times."""
+    lines = (line.split() for line in output.splitlines())
+    return sorted(f"{words[1]} {words[0]}" for words in lines if words[1:2] and "/" in words[1])
+
+
+def test_a_suite_of_kernels_ends_as_on_this_host(place: CommandLine, nodes: Nodes) -> None:
+    """On all nodes with such resources, of which nothing is left; where there are none, it is one line."""
+    here = place.run(*RUN)
+    there = place.run(*RUN, "--hosts", "ray:cpus=1")
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    assert read_verdicts(there.stdout) == read_verdicts(here.stdout)
+    assert len(read_verdicts(here.stdout)) == CASES
+    assert not nodes.wait_for_none()
+    refused = place.run(*RUN, "--hosts", "ray:cpus=9")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "no node of the cluster has such resources" in refused.stderr
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("moment", range(5))
+@pytest.mark.parametrize("lost", ["actor", "node", "engine"])
+def test_what_is_lost_in_the_middle_leaves_nothing(
+    place: CommandLine, nodes: Nodes, lost: str, moment: int
+) -> None:
+    """A node or an actor costs only what ran there, and the run ends well; no agent outlives its engine."""
+    process = place.start(*RUN, "--hosts", "ray:cpus=1")
+    assert process.stdout is not None
+    while not (line := process.stdout.readline()).startswith("passed"):
+        assert line, process.communicate()
+    time.sleep(0.2 * moment)
+    match lost:
+        case "node":
+            nodes.order("remove two")
+        case "actor":
+            agent = next(one for one in nodes.list_ours() if "agent" in one.cmdline())
+            next(one for one in agent.parents() if one.name().startswith("ray::")).kill()
+        case _:
+            family = psutil.Process(process.pid).children()
+            next(one for one in family if "tileyard.service.process" in one.cmdline()).kill()
+    rest, complaint = process.communicate(timeout=240)
+    if lost == "engine":
+        assert process.returncode == 3
+    else:
+        assert process.returncode == 0, complaint
+        assert read_verdicts(line + rest) == [f"double/n{n} passed" for n in NUMBERS]
+    assert not nodes.wait_for_none()
+    assert not [*nodes.temporary.glob("tileyard-host-*")]
+    if lost == "node":
+        nodes.order("add two")
