@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tileyard.base.errors import ToolMissingError, UsageError, WorkerLostError
 from tileyard.base.modes import append_file
-from tileyard.engine.hosts.listening import Arrival, Listener
+from tileyard.engine.hosts.listening import Listener
 from tileyard.engine.hosts.meeting import TOKEN, Address
-from tileyard.engine.hosts.placing import AGENT, ELSEWHERE, START_LIMIT_S, Place
+from tileyard.engine.hosts.placing import AGENT, ELSEWHERE, START_LIMIT_S, Arrival, Place
 from tileyard.processes.supervise import Worker, WorkerCommand, time_limit
 from tileyard.workers.placing import AgentGone, EndAgents, FindNodes, NodesFound, StartAgents
 
@@ -33,8 +33,9 @@ class RayNodes:
         self._listener: Listener | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def open(self, logs: Path, limit_s: float) -> Sequence[Place]:
+    async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """The nodes, on which agents begin as soon as Ray has room for them. See ``Placing``."""
+        logs = home / "logs"
         self._worker = await Worker.start(
             WorkerCommand(
                 argv=(sys.executable, "-P", "-m", "tileyard.workers.ray_agents"),

@@ -10,12 +10,15 @@ import socket
 import ssl
 import struct
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from tileyard.base.errors import ToolMissingError, UsageError, WireError
+from tileyard.base.errors import HomeError, ToolMissingError, UsageError, WireError
+from tileyard.base.modes import make_folder
 from tileyard.engine.hosts.meeting import MEET_LIMIT_S, STREAM_BYTES, Address, Ticket, admit
+from tileyard.engine.hosts.placing import Arrival, Place
 from tileyard.processes.stream_wire import StreamChannel
 from tileyard.processes.supervise import time_limit
 
@@ -24,41 +27,16 @@ MOST_STRANGERS: Final = 32
 log = logging.getLogger(__name__)
 
 
-class Arrival:
-    """An agent that is expected, and let in once, with its ticket."""
-
-    def __init__(self, ticket: Ticket) -> None:
-        self.ticket = ticket
-        self._came: asyncio.Future[StreamChannel | None] = asyncio.Future()
-
-    async def wait(self) -> StreamChannel | None:
-        """The channel to the agent once it has come; None if it will not."""
-        return await asyncio.shield(self._came)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it may still come."""
-        return not self._came.done()
-
-    def take(self, channel: StreamChannel) -> None:
-        """Note that it came."""
-        self._came.set_result(channel)
-
-    def end(self) -> None:
-        """Note that it does not come, or is gone."""
-        if self.is_open:
-            self._came.set_result(None)
-        elif (channel := self._came.result()) is not None:
-            channel.close()
-
-
 class Listener:
     """Where the agents of one run connect to."""
 
-    def __init__(self, address: Address, *, is_encrypted: bool | None = None) -> None:
-        """Listen at an address, port 0 for any; with TLS where it leaves this host. Raises UsageError, and
-        ToolMissingError.
+    def __init__(
+        self, address: Address, *, is_encrypted: bool | None = None, limit_s: float = MEET_LIMIT_S
+    ) -> None:
+        """Listen at an address, port 0 for any; with TLS, unless told otherwise, where it leaves this host.
+        An agent is recognized within ``limit_s``. Raises UsageError, and ToolMissingError.
         """
+        self._limit_s = limit_s
         self._tls, self._fingerprint = None, b""
         if is_encrypted or (is_encrypted is None and not address.is_inside):
             self._tls, self._fingerprint = make_certificate()
@@ -113,7 +91,7 @@ class Listener:
     async def _meet(self, connection: socket.socket) -> None:
         """Let an agent in, or end the connection."""
         try:
-            async with time_limit(MEET_LIMIT_S):
+            async with time_limit(self._limit_s):
                 channel = await self._wrap(connection)
                 try:
                     await self._admit(channel)
@@ -143,6 +121,44 @@ class Listener:
         if not arrival.is_open:
             raise WireError("its token was used at the same time")
         arrival.take(channel)
+
+
+class AwaitedAgents:
+    """Agents that somebody else starts, with the tokens in ``agents/`` of the run's data directory."""
+
+    def __init__(self, address: Address, count: int) -> None:
+        self._address = address
+        self._count = count
+        self._listener: Listener | None = None
+        self._files: list[Path] = []
+
+    async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
+        """A place for each agent that is to come. See ``Placing``."""
+        self._listener = Listener(self._address)
+        end = self._listener.address.port or Path(self._address.path).name
+        places = []
+        for number in range(1, self._count + 1):
+            arrival = self._listener.expect()
+            self._write(home / "agents" / f"{end}-{number}", arrival)
+            places.append(Place(f"agent-{number}", arrival=arrival, limit_s=limit_s))
+        return places
+
+    def _write(self, file: Path, arrival: Arrival) -> None:
+        try:
+            make_folder(file.parent)
+            file.unlink(missing_ok=True)
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                out.write(f"{arrival.ticket}\n")
+        except OSError as error:
+            raise HomeError(f"cannot write to {file}: {error.strerror}") from error
+        self._files.append(file)
+
+    async def close(self) -> None:
+        """Remove the tokens. See ``Placing``."""
+        for file in self._files:
+            file.unlink(missing_ok=True)
+        if self._listener is not None:
+            await self._listener.close()
 
 
 def _bind(address: Address) -> socket.socket:

@@ -8,12 +8,15 @@ import sys
 from tileyard.base.errors import UsageError
 from tileyard.devices.cpu import format_cores
 from tileyard.engine.hosts.clusters import RayNodes
+from tileyard.engine.hosts.listening import AwaitedAgents
+from tileyard.engine.hosts.meeting import Address
 from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place, Placing
 
-FORMS = "local:N, ssh:HOST,HOST, or ray:cpus=N,gpus=N"
+FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, or listen:ADDRESS,N"
 MOST_LOCAL = 64
 SSH_LOST = 255
 """The exit code of ssh for an error of its own, such as a lost connection."""
+MOST_AWAITED = 1000
 NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*")
 """What ssh and names of devices take."""
 RESOURCES = re.compile(r"(?:cpus=([1-9]\d{0,5}))?,?(?:gpus=(\d{1,4}))?")
@@ -26,6 +29,9 @@ def parse_hosts(text: str) -> Placing:
         return NamedHosts(_share_this_host(int(rest)))
     if kind == "ray" and rest and (found := RESOURCES.fullmatch(rest)):
         return RayNodes(cpus=int(found[1] or 1), gpus=int(found[2] or 0))
+    address, _, count = rest.rpartition(",")
+    if kind == "listen" and address and count.isdecimal() and 0 < int(count) <= MOST_AWAITED:
+        return AwaitedAgents(Address.parse(address), int(count))
     if kind == "ssh" and rest:
         return NamedHosts(_name_ssh(rest.split(",")))
     raise UsageError(f"--hosts {text!r} names no hosts", f"they are named as {FORMS}")

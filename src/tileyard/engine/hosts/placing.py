@@ -2,13 +2,14 @@
 the session, so that it decides who may talk to an agent; others connect to the run, and have a token for it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tileyard.engine.hosts.listening import Arrival
+from tileyard.engine.hosts.meeting import Ticket
+from tileyard.processes.stream_wire import StreamChannel
 
 AGENT = ("-P", "-m", "tileyard", "agent")
 """What a Python runs as an agent."""
@@ -23,6 +24,34 @@ exit $status
 """Starts an agent of a Python with files of its own, which are removed even if it is killed."""
 
 
+class Arrival:
+    """An agent that is expected, and let in once, with its ticket."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self._came: asyncio.Future[StreamChannel | None] = asyncio.Future()
+
+    async def wait(self) -> StreamChannel | None:
+        """The channel to the agent once it has come; None if it will not."""
+        return await asyncio.shield(self._came)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still come."""
+        return not self._came.done()
+
+    def take(self, channel: StreamChannel) -> None:
+        """Note that it came."""
+        self._came.set_result(channel)
+
+    def end(self) -> None:
+        """Note that it does not come, or is gone."""
+        if self.is_open:
+            self._came.set_result(None)
+        elif (channel := self._came.result()) is not None:
+            channel.close()
+
+
 @dataclass(frozen=True)
 class Place:
     """A host by its ``name``, and the command that starts its agent, or its ``arrival``; ``is_here``: this
@@ -34,15 +63,17 @@ class Place:
     argv: tuple[str, ...] = ()
     is_here: bool = False
     lost_code: int | None = None
-    arrival: "Arrival | None" = None
+    arrival: Arrival | None = None
     limit_s: float = START_LIMIT_S
 
 
 class Placing(Protocol):
     """What ``--hosts`` names."""
 
-    async def open(self, logs: Path, limit_s: float) -> Sequence[Place]:
-        """The places of the agents, once they are there. Raises TileyardError."""
+    async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
+        """The places of the agents of a run with this data directory, which waits no longer than ``limit_s``
+        for devices. Raises TileyardError.
+        """
 
     async def close(self) -> None:
         """Give back what was taken for the agents, which have ended. Repeatable."""
@@ -54,7 +85,7 @@ class NamedHosts:
 
     places: tuple[Place, ...]
 
-    async def open(self, _logs: Path, _limit_s: float) -> Sequence[Place]:
+    async def open(self, _home: Path, _limit_s: float) -> Sequence[Place]:
         """The places, as they were named."""
         return self.places
 

@@ -55,7 +55,6 @@ class RemoteDevices:
         self.append_log: AppendLog = lambda log, text: None
         self._settings = settings
         self._objects = ObjectStore(settings.home / "objects")
-        self._logs = settings.home / "logs"
         self._placing = placing
         self._sessions: Sequence[HostSession] = ()
         self._hosts: Sequence[HostBuilders] = ()
@@ -78,10 +77,11 @@ class RemoteDevices:
             queue_limit_s=queue_limit_s,
             plugins=self._settings.plugins,
         )
+        home = self._settings.home
         try:
-            places = await self._placing.open(self._logs, queue_limit_s)
+            places = await self._placing.open(home, queue_limit_s)
             self._sessions = tuple(
-                HostSession(place, self._objects, self._logs / f"agent-{place.name}.log")
+                HostSession(place, self._objects, home / "logs" / f"agent-{place.name}.log")
                 for place in places
             )
             self._hosts = tuple(
