@@ -33,6 +33,7 @@ ONE_FORMAT = {
     "verbs/tune/command/debugging.py": "gdb reads the C of the target cpu",
     "verbs/compile/command/inspect_session.py": "PTX, SASS and launch records are the target cuda's",
     "verbs/doctor/plan/checks.py": "a check of the C compiler",
+    "verbs/doctor/plan/hosts.py": "what the targets cpu and cuda build with may differ between hosts",
     "verbs/compile/view.py": "launch records are the target cuda's",
     "verbs/regress/plan/sides.py": "which TileLang a side builds with is said to the target cuda alone",
 }

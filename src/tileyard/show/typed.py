@@ -13,6 +13,14 @@ from tileyard.show.defaults import Kind, Known, VerbPath
 from tileyard.show.options import Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AskedHosts = Annotated[
+    str,
+    typer.Option(
+        "--hosts",
+        metavar="HOSTS",
+        help="Ask these hosts instead of this one: ssh:HOST,HOST; local:N for a trial.",
+    ),
+]
 Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows.")]
 TimesFile = Annotated[
     Path | None,

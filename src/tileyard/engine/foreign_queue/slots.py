@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -184,7 +184,8 @@ def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
     try:
         refuse_nesting(queue, os.environ)
         require_tools(queue)
-        return asyncio.run(_read_back(queue, objects))
+        with leaving_token(objects) as token:
+            return asyncio.run(_read_back(queue, objects, token))
     except TileyardError as error:
         return Reach(queue=queue.name, ok=False, message=error.message, hint=error.hint)
     except OSError as error:
@@ -192,11 +193,23 @@ def check_reach(queue: ForeignQueue, objects: Path) -> Reach:
         return Reach(queue=queue.name, ok=False, message=what)
 
 
-async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
+@contextlib.contextmanager
+def leaving_token(objects: Path) -> Iterator[str]:
+    """A token that a file in the object store holds during the block, for ``read_token``. Raises OSError."""
     token = secrets.token_hex(8)
     path = objects / TOKENS / token
     make_folder(path.parent)
     write_file(path, token.encode("ascii"))
+    try:
+        yield token
+    finally:
+        with contextlib.suppress(OSError):  # remove the folders made for this, if empty
+            path.unlink()
+            for folder in (path.parent, objects, objects.parent):
+                folder.rmdir()
+
+
+async def _read_back(queue: ForeignQueue, objects: Path, token: str) -> Reach:
     heard = Submission(token, ())
     call = QueueCall(queue, far_side_command(queue, objects, "--read-token", token), READ_LIMIT_S)
     submitted_at = asyncio.get_running_loop().time()
@@ -214,12 +227,7 @@ async def _read_back(queue: ForeignQueue, objects: Path) -> Reach:
     except WorkerLostError as error:
         message = f"{queue.submit[0]} could not be started: {error}"
         return Reach(queue=queue.name, ok=False, message=message)
-    finally:
-        with contextlib.suppress(OSError):  # remove the folders made for this, if empty
-            path.unlink()
-            for folder in (path.parent, objects, objects.parent):
-                folder.rmdir()
-    return _judge(queue, path, heard, end)
+    return _judge(queue, objects / TOKENS / token, heard, end)
 
 
 def _judge(queue: ForeignQueue, path: Path, heard: Submission, end: ClientEnd) -> Reach:

@@ -13,13 +13,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import assert_never
+from pkgutil import resolve_name
+from typing import Final, assert_never
 
 import msgspec
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
+from tileyard.base.clock import Clock
 from tileyard.base.errors import DamagedError, HomeError, TileyardError, UsageError, WireError
 from tileyard.base.model import Device, Outcome, Side
 from tileyard.base.modes import make_folder
@@ -28,6 +30,7 @@ from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
 from tileyard.devices.reprobing import INTERVAL_S
+from tileyard.devices.survey import survey_devices
 from tileyard.engine.borrowing import TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
@@ -50,8 +53,12 @@ from tileyard.engine.hosts.messages import (
     DeviceLost,
     DevicesFound,
     DeviceWaits,
+    DiagnoseHost,
     FindDevices,
     Greeting,
+    HostDiagnosed,
+    HostSurveyed,
+    HostTime,
     KernelBuilt,
     ObjectPart,
     ObjectsWanted,
@@ -64,6 +71,8 @@ from tileyard.engine.hosts.messages import (
     ReleaseDevice,
     RunOnDevice,
     SendObjects,
+    SurveyHost,
+    TellTime,
     WarmDevice,
     WithdrawBatches,
 )
@@ -82,6 +91,8 @@ from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt
 
 TellAnswer = Callable[[Answer], None]
 log = logging.getLogger(__name__)
+DOCTOR: Final = "tileyard.verbs.doctor.plan.hosts:report_here"
+"""The function of the settings and the order that makes the report for HostDiagnosed."""
 
 
 class Offered:
@@ -229,6 +240,8 @@ class Agent:
             case CancelOrder(number=other):
                 if other in self._tasks:
                     self._tasks[other].cancel()
+            case TellTime():
+                self._answer(number, HostTime(at=Clock().wall_s()))
             case ObjectPart():
                 try:
                     if self._arrivals.take(order):
@@ -290,7 +303,9 @@ class Agent:
             case BuildThere():
                 await self._build(order, tell)
                 tell(OrderDone())
-            case Beat() | CancelOrder() | ObjectPart():
+            case SurveyHost() | DiagnoseHost():
+                tell(await asyncio.to_thread(_look_at_host, self._settings, order))
+            case Beat() | CancelOrder() | ObjectPart() | TellTime():
                 raise AssertionError(f"{type(order).__name__} is no order that takes time")
             case _:
                 assert_never(order)
@@ -372,6 +387,15 @@ class Agent:
         if self._site is not None:
             self._site.handed_over.close()
         self._arrivals.close()
+
+
+def _look_at_host(
+    settings: Settings, order: SurveyHost | DiagnoseHost
+) -> HostSurveyed | HostDiagnosed:
+    if isinstance(order, SurveyHost):
+        return HostSurveyed(survey=survey_devices(settings, order.window_s))
+    report = resolve_name(DOCTOR)(settings, order)
+    return HostDiagnosed(report=msgspec.json.encode(report))
 
 
 def serve_stdio(settings: Settings, scratch: Path | None = None) -> None:

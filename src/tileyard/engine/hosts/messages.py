@@ -8,6 +8,7 @@ from typing import Final
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Batch, Device, Digest, Outcome, Record, Side
+from tileyard.devices.survey import Survey
 from tileyard.workers.protocol import (
     BuildKernel,
     CaseBegan,
@@ -140,6 +141,27 @@ class BuildThere(Record, tag="build_there"):
     anew: bool
 
 
+class SurveyHost(Record, tag="survey_host"):
+    """Observe the host's devices for so long. Answer: HostSurveyed, or OrderRefused."""
+
+    window_s: float
+
+
+class TellTime(Record, tag="tell_time"):
+    """Answer at once. ``data`` only takes time on its way. Answer: HostTime."""
+
+    data: bytes = b""
+
+
+class DiagnoseHost(Record, tag="diagnose_host"):
+    """Find what is wrong with the host, and whether it sees these tokens among its locks and objects.
+    Answer: HostDiagnosed, or OrderRefused.
+    """
+
+    lock_token: str
+    object_token: str
+
+
 Order = (
     Beat
     | FindDevices
@@ -156,6 +178,9 @@ Order = (
     | OfferBuilders
     | DescribeBuilder
     | BuildThere
+    | SurveyHost
+    | TellTime
+    | DiagnoseHost
 )
 
 
@@ -239,6 +264,24 @@ class KernelBuilt(Record, tag="kernel_built"):
     manifest: bytes = b""
 
 
+class HostSurveyed(Record, tag="host_surveyed"):
+    """All devices of the host, as ``tileyard devices`` shows them there."""
+
+    survey: Survey
+
+
+class HostTime(Record, tag="host_time"):
+    """Seconds since the epoch, by the host's clock."""
+
+    at: float
+
+
+class HostDiagnosed(Record, tag="host_diagnosed"):
+    """The report of the doctor there, as the JSON that the doctor here reads."""
+
+    report: bytes
+
+
 Answer = (
     Greeting
     | Beat
@@ -257,6 +300,9 @@ Answer = (
     | TargetInfo
     | KernelBuilt
     | PartBuilt
+    | HostSurveyed
+    | HostTime
+    | HostDiagnosed
 )
 
 

@@ -32,6 +32,9 @@ from tileyard.engine.hosts.messages import (
     DeviceLost,
     DevicesFound,
     Greeting,
+    HostDiagnosed,
+    HostSurveyed,
+    HostTime,
     ObjectPart,
     ObjectsWanted,
     OfferObjects,
@@ -55,7 +58,7 @@ END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
 LAST = (
     *(OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted),
-    *(BuildersOffered, TargetInfo),
+    *(BuildersOffered, TargetInfo, HostSurveyed, HostTime, HostDiagnosed),
 )
 """The answers that end an order."""
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.show.typed import AsJson
+from tileyard.show.typed import AsJson, AskedHosts
 
 
 def doctor(
@@ -19,6 +19,7 @@ def doctor(
     only: Annotated[
         str, typer.Option(metavar="SUBJECT", help="Check only this subject, such as queues.")
     ] = "",
+    hosts: AskedHosts = "",
     json: AsJson = False,
 ) -> int:
     """Check this host, and print what to do about each problem.
@@ -29,11 +30,15 @@ def doctor(
     To see whether a host and a container see the same locks: "tileyard doctor --lock-token write"
     on one side prints a token, "tileyard doctor --lock-token TOKEN" on the other compares.
 
+    With --hosts each of them is checked, and compared with this host: whether an agent starts there,
+    versions, CPUs, clock, line, and whether data directories or locks are shared.
+
     Exit status: 0 nothing fails, 1 something does.
     """
     from tileyard.base.clock import Clock
     from tileyard.base.errors import UsageError
     from tileyard.show.opening import load_settings, present
+    from tileyard.show.values import refuse_unused
     from tileyard.verbs.doctor.plan.checks import CHECKS
     from tileyard.verbs.doctor.plan.findings import Diagnosis, run_checks
     from tileyard.verbs.doctor.plan.tokens import (
@@ -45,10 +50,15 @@ def doctor(
     from tileyard.verbs.doctor.view import print_findings
 
     settings = load_settings()
-    if lock_token == "write":
+    if hosts:
+        from tileyard.verbs.doctor.plan.hosts import check_hosts
+
+        refuse_unused("with --hosts", {"--lock-token": lock_token, "--only": only})
+        diagnosis = check_hosts(hosts, settings)
+    elif lock_token == "write":
         print(write_token(settings).format())
         return 0
-    if lock_token:
+    elif lock_token:
         findings = tuple(compare_token(settings, parse_token(lock_token), read_boot_id()))
         diagnosis = Diagnosis(at=Clock().wall_s(), findings=findings)
     else:

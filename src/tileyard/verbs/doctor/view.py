@@ -1,5 +1,8 @@
 """Describes a host: a table of its devices, one line per probe, and the problems found."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -9,6 +12,9 @@ from tileyard.devices.survey import DeviceState, Survey
 from tileyard.show.console import new_table, print_table
 from tileyard.show.words import clean_line, format_seconds
 from tileyard.verbs.doctor.plan.findings import Diagnosis, Level
+
+if TYPE_CHECKING:  # with asyncio, which this host's own devices need not wait for
+    from tileyard.engine.hosts.asking import HostAnswer
 
 LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 VERDICT_STYLES = {
@@ -43,6 +49,18 @@ def print_survey(console: Console, survey: Survey) -> None:
         print_table(console, _list_queues(survey))
     for note in survey.notes:
         console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
+
+
+def print_surveys(console: Console, answers: "Sequence[HostAnswer[Survey]]") -> None:
+    """The devices of each host below its name; one line for a host that did not answer."""
+    for number, answer in enumerate(answers):
+        if number:
+            console.print()
+        if answer.answer is None:
+            console.print(Text(clean_line(answer.problem), style="red"), soft_wrap=True)
+        else:
+            console.print(Text(f"host {answer.host}", style="bold"), soft_wrap=True)
+            print_survey(console, answer.answer)
 
 
 def _list_queues(survey: Survey) -> Table:

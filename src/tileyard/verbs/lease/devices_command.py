@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tileyard.base.errors import NoEffectError
-from tileyard.show.typed import AsJson
+from tileyard.show.typed import AsJson, AskedHosts
 
 app = typer.Typer(rich_markup_mode=None)
 WINDOW = "500ms"
@@ -18,12 +18,13 @@ Name = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def devices(
+def devices(  # noqa: PLR0913 - options, by keyword only
     context: typer.Context,
     *,
     window: Annotated[
         str, typer.Option(metavar="TIME", help="Time for which the load is measured.")
     ] = WINDOW,
+    hosts: AskedHosts = "",
     json: AsJson = False,
     install: Annotated[
         bool,
@@ -46,16 +47,20 @@ def devices(
     Queues for devices of other hosts are listed as declared, and not contacted.
 
     A name may be a class (cuda), a device (cuda:1), or its UUID; see docs for declaring devices.
+
+    Exit status: 0 shown, 1 a host of --hosts did not answer, which is one line among the tables of
+    the others.
     """
     if context.invoked_subcommand is not None:
         return 0
     from tileyard.devices.survey import survey_devices
     from tileyard.show.opening import load_settings, present
     from tileyard.show.values import parse_duration_s
-    from tileyard.verbs.doctor.view import print_survey
+    from tileyard.verbs.doctor.view import print_survey, print_surveys
 
     if install:
-        for flag, is_given in (("--json", json), ("--window", window != WINDOW)):
+        given = (("--json", json), ("--window", window != WINDOW), ("--hosts", bool(hosts)))
+        for flag, is_given in given:
             if is_given:
                 raise NoEffectError(f"{flag} has no effect with --install", option=flag)
         from tileyard.base.settings import read_lock_dir
@@ -63,8 +68,14 @@ def devices(
 
         print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))
         return 0
-    survey = survey_devices(load_settings(), parse_duration_s(window))
-    present(survey, json, print_survey)
+    settings, window_s = load_settings(), parse_duration_s(window)
+    if hosts:
+        from tileyard.engine.hosts.asking import survey_hosts
+
+        answers = survey_hosts(hosts, settings, window_s)
+        present(answers, json, print_surveys)
+        return int(any(answer.problem for answer in answers))
+    present(survey_devices(settings, window_s), json, print_survey)
     return 0
 
 

@@ -52,7 +52,7 @@ def check_python(_: Settings) -> Iterator[Finding]:
 def check_tilelang(_: Settings) -> Iterator[Finding]:
     """Check that TileLang is installed in the pinned version; it is not imported."""
     wanted = _pinned_version("tilelang")
-    found = _found_version("tilelang")
+    found = find_version("tilelang")
     if not found:
         yield Finding(
             subject="tilelang",
@@ -90,7 +90,8 @@ def check_compiler(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _found_version(package: str) -> str:
+def find_version(package: str) -> str:
+    """The installed version of a package, empty if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -208,7 +209,7 @@ def check_lock_directory(settings: Settings) -> Iterator[Finding]:
     yield Finding(
         subject="lock directory",
         level=Level.WARN if is_ones_own else Level.OK,
-        message=f"{folder} ({kind}), {describe_writers(folder)}",
+        message=f"{folder} ({kind}, {free_bytes / 2**30:.1f} GiB free), {describe_writers(folder)}",
         todo=f"to share devices with other users run {install_command(folder)}"
         if is_ones_own
         else "",

@@ -27,9 +27,9 @@ def test_tilelang_is_there_in_the_pinned_version(
 ) -> None:
     """Another version and none at all are warnings that say what to install."""
     levels = [next(check_tilelang(settings)).level]
-    monkeypatch.setattr(checks, "_found_version", lambda _: "0.0.1")
+    monkeypatch.setattr(checks, "find_version", lambda _: "0.0.1")
     other = next(check_tilelang(settings))
-    monkeypatch.setattr(checks, "_found_version", lambda _: "")
+    monkeypatch.setattr(checks, "find_version", lambda _: "")
     none = next(check_tilelang(settings))
     expected = [Level.OK, Level.WARN, Level.WARN]
     assert [*levels, other.level, none.level] == expected
