@@ -97,8 +97,15 @@ def test_a_host_that_is_lost_costs_only_what_ran_there(place: CommandLine, momen
     assert sum_up(result) == expected, complaint
     hosts = {one["device"] for one in result["trials"]}
     assert hosts <= {"cpu:0@local-1", "cpu:0@local-2"}
+    lost = [line.partition(" at ")[0] for line in result["lost_hosts"]]
+    assert lost in ([], ["host local-2 was lost"])
+    events = place.home.joinpath(f"runs/{result['run']}.jsonl").read_text(encoding="utf-8")
+    began = [json.loads(line) for line in events.splitlines() if '"build_started"' in line]
+    assert began
+    assert {one["host"] for one in began} <= {"local-1", "local-2", *([""] if moment else [])}
     said = {attempt["message"] for one in result["trials"] for attempt in one["attempts"]}
     assert said <= {"host local-2: its agent is gone"}
+    assert lost or not said
     _, alive = psutil.wait_procs(family, timeout=20)
     assert not alive
     assert not [*(place.cwd / "tmp").glob("tileyard-host-*")]

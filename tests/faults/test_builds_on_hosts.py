@@ -113,6 +113,11 @@ def test_what_hosts_build_is_as_if_built_here(tmp_path: Path) -> None:
             assert pool.cores[0] >= FIRST_CORE
             assert pool.cores[-1] == 0
             assert await pool.describe(SLOW) == await hosted.own.describe(SLOW)
+            assert [await pool.find_host((SLOW, one)) for one in range(3)] == [
+                "local-1",
+                "local-2",
+                "",
+            ]
             began = time.monotonic()
             both = await asyncio.gather(*(build_in(pool, one, "slow") for one in (0, 1)))
             assert time.monotonic() - began < 2.5  # each takes 1.5 s
@@ -161,6 +166,7 @@ def test_a_host_whose_tools_differ_builds_nothing(
             monkeypatch.delenv("SLOW_TOOLS")
             assert (await build_in(pool, 0, "a"))["a"].outcome is Outcome.PASSED
             assert hosted.sessions[0].fetched == 0
+            assert await pool.find_host((SLOW, 0)) == ""
 
     asyncio.run(use())
 

@@ -1,5 +1,8 @@
 """The events of a run: one versioned stream of records for all listeners."""
 
+import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 from tileyard.base.model import Case, Device, Diagnostic, Record, Trial
@@ -47,10 +50,11 @@ class CasePlanned(Record, tag="case_planned"):
 
 
 class BuildStarted(Record, tag="build_started"):
-    """A compile worker began to build a case's kernel."""
+    """A compile worker, on another ``host`` if one is named, began to build a case's kernel."""
 
     case: str
     at: float
+    host: str = ""
 
 
 class BuildEnded(Record, tag="build_ended"):
@@ -134,6 +138,14 @@ def describe_note(found: Diagnostic) -> str:
     return f"note: {place}{found.message}"
 
 
+class HostLost(Record, tag="host_lost"):
+    """Nothing more is heard of another host's agent; what ran there runs elsewhere."""
+
+    host: str
+    at: float
+    why: str
+
+
 class PairsCounted(Record, tag="pairs_counted"):
     """Decided and undecided pairs of a comparison; ``left_s``: estimate, None before anything was timed."""
 
@@ -164,9 +176,21 @@ Event = (
     | StepEnded
     | CaseEnded
     | Note
+    | HostLost
     | PairsCounted
     | RunEnded
 )
+
+
+def describe_lost(events: Sequence[HostLost]) -> tuple[str, ...]:
+    """A line on each lost host: when, the last time of several, and why."""
+    times = Counter(event.host for event in events)
+    last = {event.host: event for event in events}
+    return tuple(
+        f"host {host} was lost{f' {times[host]} times, at last' if times[host] > 1 else ''} at "
+        f"{time.strftime('%H:%M:%S', time.localtime(event.at))}: {event.why}"
+        for host, event in last.items()
+    )
 
 
 FINALS = "finals"

@@ -62,6 +62,9 @@ class Builders(Protocol):
     async def describe(self, builder: Builder) -> TargetInfo:
         """The target's description of itself."""
 
+    async def find_host(self, worker: tuple[Builder, int]) -> str:
+        """The other host on which a worker builds; empty for this one."""
+
     def build(
         self,
         worker: tuple[Builder, int],
@@ -123,6 +126,10 @@ class CompilePool:
                 message = f"the compile worker for {builder[1]} {error.message}"
                 raise WorkerLostError(message) from error
         return self._infos[builder]
+
+    async def find_host(self, _worker: tuple[Builder, int]) -> str:
+        """All build here."""
+        return ""
 
     async def build(
         self,

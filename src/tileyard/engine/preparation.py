@@ -237,13 +237,16 @@ class Preparation:
             with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is built
                 is_built = self._find_built(progress)
             if is_built is None:
-                yard.emit(BuildStarted(case=progress.case.key, at=yard.clock.wall_s()))
-                self.joint.count_built(progress, 0)
                 left[progress.case.key] = progress
             else:
                 if is_built:
                     await self.complete(progress.keys.build)
                 yield progress, is_built
+        if left:
+            host = await self._pool.find_host((builder_of(members[0].case), worker))
+            for key, progress in left.items():
+                yard.emit(BuildStarted(case=key, at=yard.clock.wall_s(), host=host))
+                self.joint.count_built(progress, 0)
         ready: list[asyncio.Task[None]] = []
 
         def take(build: BuildKey) -> None:

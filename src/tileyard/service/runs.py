@@ -10,7 +10,15 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tileyard.artifacts.manifest import Build
-from tileyard.base.events import Note, RunEnded, RunStarted, StepEnded, StepKind, StopReason
+from tileyard.base.events import (
+    HostLost,
+    Note,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    StepKind,
+    StopReason,
+)
 from tileyard.base.model import WELL, Case, Device, Outcome
 from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.devices.locks import prepare_locks
@@ -36,7 +44,7 @@ HALTING = "stopping: {} failed; running cases finish, no new ones start"
 class Ending:
     """How a run ended: why, when begun, after how many ``seconds``, and by case how what was only
     built ended (``builds``) and what a runner would need for it (``shelf``). ``tell`` sends to the
-    run's listeners; ``unrecorded``: trials that the store could not take.
+    run's listeners; ``unrecorded``: trials that the store could not take; ``lost_hosts``: in their order.
     """
 
     run: str
@@ -47,6 +55,7 @@ class Ending:
     builds: Mapping[str, Build]
     tell: Listener
     unrecorded: Sequence[str] = ()
+    lost_hosts: Sequence[HostLost] = ()
 
     def build_of(self, case: Case, name: str) -> Build:
         """How a case was built, under its name for people."""
@@ -126,6 +135,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
             builds=yard.builds,
             tell=yard.emit,
             unrecorded=() if driver is None else driver.unrecorded,
+            lost_hosts=() if bench.hosts is None else bench.hosts.lost,
         )
         result = plan.fold(ending)
         if plan.finish is not None and reason == "done":
@@ -169,7 +179,7 @@ async def _open_driver(
 ) -> Driver:
     others: list[LeaseProvider] = []
     if bench.hosts is not None:
-        bench.hosts.append_log = yard.append_log
+        bench.hosts.append_log, bench.hosts.emit = yard.append_log, yard.emit
         others.append(bench.hosts)
         yard.compilers = await bench.hosts.open_builders(yard.compilers or make_pool(yard), yard)
     if plan.programs is not None:

@@ -10,7 +10,15 @@ from rich.live import Live
 from rich.text import Text
 
 from tileyard.base.clock import Clock
-from tileyard.base.events import DeviceAwaited, Event, Note, RunStarted
+from tileyard.base.events import (
+    DeviceAwaited,
+    Event,
+    HostLost,
+    Note,
+    RunStarted,
+    describe_lost,
+)
+from tileyard.base.wording import count_of
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import clean_line
 
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
 
 HOLDER_LENGTH = 160
 """Characters shown of a holder and its command."""
+MOST_HOSTS = 6
+"""Most hosts with a line of their own."""
 SHARE, SLOWEST_S = 4, 300.0
 """The share of a run's time after which a line is printed again, and the longest time without one."""
 
@@ -47,6 +57,34 @@ class Layout(Protocol):
     def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> RenderableType:
         """The state as it is redrawn on a terminal."""
         ...
+
+
+def list_hosts(view: RunView, room: int) -> list[Text]:
+    """A line on each of several other hosts, one on all of them if they are many or there is no ``room``."""
+    hosts = view.hosts
+    if len(hosts) < 2 or room < 1:
+        return []
+    if len(hosts) > min(MOST_HOSTS, room):
+        busy, devices = (
+            sum(getattr(use, name) for use in hosts.values()) for name in ("busy", "devices")
+        )
+        building = sum(use.building for use in hosts.values())
+        line = Text(
+            f"{len(hosts)} hosts: {busy}/{count_of(devices, 'device')} busy, {building} building"
+        )
+        return [line.append(f", {len(view.lost)} lost", style="yellow") if view.lost else line]
+    width = max(map(len, hosts))
+    lines = []
+    for name, use in hosts.items():
+        line = Text.assemble((f"  {name:<{width}}", "cyan"))
+        if name in view.lost:
+            line.append(f"  lost: {clean_line(view.lost[name].why)}", style="yellow")
+        else:
+            line.append(
+                f"  {use.busy}/{use.devices} busy  {use.building} building  {use.ended} ended"
+            )
+        lines.append(line)
+    return lines
 
 
 class Progress:
@@ -113,6 +151,8 @@ class Progress:
                 return self._layout.end(self._view, judged, is_live=is_live)
             case Note(text=text, level=level):
                 return Text(clean_line(text), style="yellow" if level == "warning" else "")
+            case HostLost() as lost:
+                return Text(clean_line(describe_lost([lost])[0]), style="yellow")
             case RunStarted():
                 self._shown_s = float("-inf") if is_live else self._view.begun_s
                 return None if is_live else self._layout.title(self._view)

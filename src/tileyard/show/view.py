@@ -18,6 +18,7 @@ from tileyard.base.events import (
     DeviceLeased,
     DeviceReleased,
     Event,
+    HostLost,
     Note,
     PairsCounted,
     RunEnded,
@@ -49,7 +50,7 @@ class Judged(Record):
     alike: int = 0
 
 
-Change = RunStarted | DeviceAwaited | Judged | Note | RunEnded
+Change = RunStarted | DeviceAwaited | Judged | Note | HostLost | RunEnded
 """A change that reports print. Of the waits for a device only the first counts."""
 
 
@@ -73,6 +74,16 @@ class Running:
 
 
 @dataclass(kw_only=True)
+class HostUse:
+    """Another host: its ``devices``, how many are busy, builds under way, and cases that ended there."""
+
+    devices: int = 0
+    busy: int = 0
+    building: int = 0
+    ended: int = 0
+
+
+@dataclass(kw_only=True)
 class RunView:
     """A run at one moment, changed by ``take`` alone. Cases in progress are named by keys, others by ids.
     ``about`` is the first event, ``reason`` why it ended or None, ``changed`` the last event's effect.
@@ -83,6 +94,7 @@ class RunView:
     first ended at ``fresh_s``. ``planned`` cases, retries apart, are to take ``planned_s``; ``further`` of
     them are finals and controls. ``measured`` ones took ``measured_s``, not ``foreseen_s``; ``steps`` golden
     and check steps took ``steps_s``. ``pairs`` and ``targets``: progress of a comparison, a build.
+    ``building`` names the hosts that build, ``ended_on`` counts by hosts that ran; those ``lost`` do nothing.
     """
 
     about: RunStarted = NO_RUN
@@ -93,7 +105,7 @@ class RunView:
     planned: int = 0
     planned_s: float = 0.0
     open: dict[str, CasePlanned] = field(default_factory=dict)
-    building: dict[str, None] = field(default_factory=dict)
+    building: dict[str, str] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     started_s: dict[str, float] = field(default_factory=dict)
     on_device: dict[str, str] = field(default_factory=dict)
@@ -116,6 +128,8 @@ class RunView:
     steps_s: float = 0.0
     pairs: PairsCounted | None = None
     targets: TargetsBuilt | None = None
+    ended_on: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, HostLost] = field(default_factory=dict)
 
     # ---- the fold ----------------------------------------------------------------------------
 
@@ -128,9 +142,9 @@ class RunView:
                 vars(self).update(vars(begun))
             case CasePlanned():
                 self._plan(event)
-            case BuildStarted(case=key):
+            case BuildStarted(case=key, host=host):
                 if key in self.open:
-                    self.building[key] = None
+                    self.building[key] = host
             case BuildEnded(case=key):
                 self._end_build(key)
             case PairsCounted() | TargetsBuilt():
@@ -154,8 +168,8 @@ class RunView:
                 self.steps_s += seconds
             case CaseEnded(trial=trial):
                 self._end(trial, at_s)
-            case Note():
-                self.changed = event
+            case Note() | HostLost():
+                self._tell(event)
             case RunEnded():
                 self._stop(event)
             case _:
@@ -178,6 +192,11 @@ class RunView:
         else:
             self.targets = counted
 
+    def _tell(self, told: Note | HostLost) -> None:
+        self.changed = told
+        if isinstance(told, HostLost):
+            self.lost[told.host] = told
+
     def _end_build(self, key: str) -> None:
         self.building.pop(key, None)
         if key in self.open:
@@ -187,6 +206,7 @@ class RunView:
         """A device starts a case, which no other device runs any more."""
         self._leave(self.device_of.get(key, device))
         self._leave(device)
+        self.lost.pop(host_of(device), None)
         self.on_device[device], self.device_of[key] = key, device
         self.started_s[key] = at_s
 
@@ -200,6 +220,7 @@ class RunView:
         if not trial.reused:
             self.fresh_s = self.fresh_s if self.fresh else at_s
             self.fresh += 1
+            self.ended_on[host_of(trial.device)] += 1
         if key in self.device_of:
             self._leave(self.device_of[key])
         self.started_s.pop(key, None)
@@ -264,6 +285,21 @@ class RunView:
     def built(self) -> int:
         """Number of cases that need no build any more."""
         return self.ended + len(self.ready)
+
+    @property
+    def hosts(self) -> dict[str, HostUse]:
+        """The use of each other host, in the order of their devices."""
+        found: dict[str, HostUse] = {}
+        for device in self.about.devices:
+            found.setdefault(host_of(device.name), HostUse()).devices += 1
+        for name in self.on_device:
+            found.setdefault(host_of(name), HostUse()).busy += 1
+        for host in self.building.values():
+            found.setdefault(host, HostUse()).building += 1
+        for host, use in found.items():
+            use.ended = self.ended_on[host]
+        found.pop("", None)
+        return found
 
     @property
     def ratio(self) -> float:
@@ -344,6 +380,11 @@ class RunView:
         if self.about.expected_s:
             return max(0.0, self.about.expected_s - self.planned_s)
         return unplanned * self.planned_s / self.planned
+
+
+def host_of(device: str) -> str:
+    """The other host that a device is of; empty for one of this host."""
+    return device.partition("@")[2]
 
 
 def kind_of(trial: Trial) -> str:

@@ -250,7 +250,7 @@ def test_nothing_is_kept_of_cases_that_ended_well() -> None:
         one = (planned(key, batch=f"piece-{number // 10}"), BuildStarted(case=key, at=0.0), built)
         take_all(view, (*one, begun(key, f"slot:{number % 2}"), ended(key)))
     assert len(empty) >= 9
-    assert sizes(view) == empty | {"counts": 1, "further": 3}
+    assert sizes(view) == empty | {"counts": 1, "ended_on": 1, "further": 3}
 
 
 def sizes(view: RunView) -> dict[str, int]:

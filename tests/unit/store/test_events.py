@@ -20,6 +20,7 @@ from tileyard.base.events import (
     DeviceLeased,
     DeviceReleased,
     Event,
+    HostLost,
     Note,
     PairsCounted,
     RunEnded,
@@ -62,7 +63,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
     expected: list[Event] = [
         RunStarted(run="r1", at=0.5, title="gemm", target="cpu", devices=(device,)),
         CasePlanned(case=Case(id="c1", work=work)),
-        BuildStarted(case="c1", at=1.0),
+        BuildStarted(case="c1", at=1.0, host="far"),
         BuildEnded(case="c1", at=2.0, ok=True, reused=False),
         TargetsBuilt(built=1, total=2),
         DeviceAsked(device="cpu:0", at=2.1),
@@ -73,6 +74,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         StepEnded(case="c1", step="check", at=3.6, seconds=0.1),
         CaseEnded(trial=make_trial("t1", outcome=Outcome.MISMATCH, mismatch=mismatch)),
         Note(text="two\nlines", level="warning"),
+        HostLost(host="far", at=3.7, why="gone"),
         PairsCounted(decided=1, undecided=2, left_s=3.5),
         RunEnded(run="r1", at=4.0, reason="done"),
     ]

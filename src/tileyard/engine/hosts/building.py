@@ -32,6 +32,7 @@ class HostBuilders:
     def __init__(self, session: HostSession, first_core: int) -> None:
         self.cores: tuple[int, ...] = ()
         self.first_core = first_core
+        self.name = session.name
         self._session = session
         self._infos: dict[Builder, TargetInfo | None] = {}
         self._of_session = 0
@@ -128,6 +129,13 @@ class HostedPool:
                 if info := await host.describe(self._sides[builder[0]], builder[1]):
                     return info
         raise UsageError(f"no host can build for {builder[1]}")
+
+    async def find_host(self, worker: tuple[Builder, int]) -> str:
+        """The host on which a worker builds unless it is lost, empty for this one."""
+        for host, _ in self._list_places(*worker):
+            if await self._fits(host, worker[0]):
+                return "" if host is None else host.name
+        return ""
 
     async def build(
         self,

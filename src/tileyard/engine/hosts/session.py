@@ -79,6 +79,7 @@ class HostSession:
     def __init__(self, place: Place, objects: ObjectStore, log: Path) -> None:
         self.name = place.name
         self.sent = self.fetched = 0
+        self.tell_lost: Callable[[str], None] = lambda why: None
         self._place = place
         self._objects = objects
         self._log = log
@@ -346,6 +347,7 @@ class HostSession:
         except WireError as error:
             why = str(error)
         self._lose(why or f"its agent is gone{self._last_line()}")
+        self.tell_lost(self._lost)
 
     async def _confirm_end(self) -> None:
         """Wait until an agent of which no more is heard has ended: what started it says so, or it has heard

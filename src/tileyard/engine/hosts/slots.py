@@ -10,7 +10,9 @@ import msgspec
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.clock import Clock
 from tileyard.base.errors import DamagedError, TileyardError, UsageError
+from tileyard.base.events import Event, HostLost
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
@@ -49,10 +51,14 @@ CODE = 2
 
 
 class RemoteDevices:
-    """The devices that agents at some places offer: a provider. ``append_log`` takes what cases printed."""
+    """The devices that agents at some places offer: a provider. ``append_log`` takes what cases printed,
+    and ``emit`` that a host is ``lost``.
+    """
 
     def __init__(self, placing: Placing, settings: Settings) -> None:
         self.append_log: AppendLog = lambda log, text: None
+        self.emit: Callable[[Event], None] = lambda event: None
+        self.lost: list[HostLost] = []
         self._settings = settings
         self._objects = ObjectStore(settings.home / "objects")
         self._placing = placing
@@ -90,6 +96,8 @@ class RemoteDevices:
                     zip(places, self._sessions, strict=True), 1
                 )
             )
+            for session in self._sessions:
+                session.tell_lost = partial(self._note_lost, session.name)
             opening = (session.open() for session in self._sessions)
             for failure in await asyncio.gather(*opening, return_exceptions=True):
                 if failure is not None:
@@ -121,6 +129,10 @@ class RemoteDevices:
             raise UsageError(f"host {session.name} has other devices than before")
         if self._open is not None:
             await builders.open(*self._open)
+
+    def _note_lost(self, host: str, why: str) -> None:
+        self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
+        self.emit(self.lost[-1])
 
     def _compare(self, found: Sequence[DevicesFound]) -> None:
         """Note whether the hosts' CPUs are of another kind than this host's. Raises UsageError for several

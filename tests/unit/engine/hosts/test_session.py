@@ -14,6 +14,7 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.base.errors import UsageError
+from tileyard.base.events import Event, HostLost
 from tileyard.base.model import Digest
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts import agent as agents
@@ -167,9 +168,13 @@ def test_other_hosts_are_refused(text: str) -> None:
 
 
 def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
-    """With the next lease, and with nothing of its earlier session: no lease, and no objects."""
+    """With the next lease, and with nothing of its earlier session: no lease, and no objects. The run is told
+    of the loss, once; an agent that ends with the run is not lost.
+    """
     settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
     hosts = RemoteDevices(parse_hosts("local:1"), settings)
+    told: list[Event] = []
+    hosts.emit = told.append
 
     async def use() -> None:
         await hosts.find(("cpu",), title="", queue_limit_s=30.0)
@@ -196,6 +201,9 @@ def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
             await slot.acquire(0, lambda _: None)
 
     asyncio.run(use())
+    (lost,) = told
+    assert isinstance(lost, HostLost)
+    assert (lost.host, lost.why, [lost]) == ("local-1", "its agent is gone", hosts.lost)
 
 
 @pytest.mark.parametrize(("code", "least_s"), [(255, 1.5), (1, 0.0)])

@@ -13,7 +13,7 @@ from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.events import Note, RunStarted, StepKind
+from tileyard.base.events import Note, RunStarted, StepKind, describe_lost
 from tileyard.base.model import CommandWork, Device, KernelWork, Outcome, Side, Trial, find_case
 from tileyard.base.settings import Settings
 from tileyard.devices.base import class_of
@@ -414,7 +414,7 @@ class _OpenSuite:
             verdicts=verdicts,
             left_out=selection.left_out,
             uncovered=selection.uncovered,
-            notes=selection.notes,
+            notes=(*describe_lost(ending.lost_hosts), *selection.notes),
             plans=tuple(part.plan for part in self._parts),
             makespan=join_makespans(makespans),
             reason=ending.reason,

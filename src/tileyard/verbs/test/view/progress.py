@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tileyard.base.model import Outcome, Trial
 from tileyard.base.wording import count_of
+from tileyard.show.progress import list_hosts
 from tileyard.show.view import DOUBT, Judged, Running, RunView
 from tileyard.show.words import clean_line, format_case, format_seconds, outcome_style, why
 from tileyard.verbs.test.view.words import ALIKE, Rerun, count_alike
@@ -79,12 +80,13 @@ class SuiteLayout:
         and cut here, as tables would cost four times as much.
         """
         width, height = options.size
-        rows = max(1, min(TAIL_ROWS, height - OTHER_LINES))
+        hosts = list_hosts(view, height - OTHER_LINES - 1)
+        rows = max(1, min(TAIL_ROWS, height - OTHER_LINES - len(hosts)))
         running = view.running(now_s)
         counts = _counts(view) or [Text("nothing has ended yet", style="dim")]
         lines = [self.title(view), _bar(view, now_s, options.ascii_only), Text("  ").join(counts)]
         lines.append(Text("  ").join(_slots(view)))
-        lines += _tail(running[:rows], width)
+        lines += [*hosts, *_tail(running[:rows], width)]
         if (hidden := len(running) - rows) > 0:
             lines.append(Text(f"  and {hidden} more with less time left", style="dim"))
         for line in lines:

@@ -13,7 +13,7 @@ from tileyard.artifacts.bundles import open_bundle
 from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BundleError, UsageError
-from tileyard.base.events import Note, RunStarted, is_final
+from tileyard.base.events import Note, RunStarted, describe_lost, is_final
 from tileyard.base.model import Case, Device, KernelWork, Record, TimingPolicy
 from tileyard.base.wording import count_of
 from tileyard.devices.classes import find_class
@@ -87,7 +87,10 @@ def plan_study(
                 _write_down(bench, study, one)
         built = [_also_built(study, target, ending) for target in also_build]
         return msgspec.structs.replace(
-            result, also_built=tuple(built), unrecorded=tuple(ending.unrecorded)
+            result,
+            also_built=tuple(built),
+            unrecorded=tuple(ending.unrecorded),
+            lost_hosts=describe_lost(ending.lost_hosts),
         )
 
     async def finish(result: StudyResult) -> StudyResult:

@@ -129,12 +129,12 @@ class StudyResult(Record):
     are in order of their ends, without finals. ``flops`` is the kernel's work, 0 if unknown; ``seconds`` the
     whole run's; ``silicon`` the device's identity. ``checked``: results were to be compared,
     ``require_check``: had to be. ``also_built`` are builds for other targets; ``unrecorded`` trials are not
-    in the store. ``are_finals_lost``: infrastructure failed some finals. ``kept_out`` are devices that differ
-    from others of their kind; ``unmet`` trials may equal the winner and did not meet it. ``busy`` is what was
-    disturbed without consequences, ``disturbances`` are contradictions of finals and screening. It is
-    ``disturbed`` if the last one stayed: then there is no order, and no best but the ``leader``. What won is
-    right on all ``draws``. ``others`` are the study on other silicon. ``reference`` has the reference's
-    times, if asked for.
+    in the store. ``lost_hosts`` has a line on each host that was lost. ``are_finals_lost``: infrastructure
+    failed some finals. ``kept_out`` are devices that differ from others of their kind; ``unmet`` trials may
+    equal the winner and did not meet it. ``busy`` is what was disturbed without consequences,
+    ``disturbances`` are contradictions of finals and screening. It is ``disturbed`` if the last one stayed:
+    then there is no order, and no best but the ``leader``. What won is right on all ``draws``. ``others`` are
+    the study on other silicon. ``reference`` has the reference's times, if asked for.
     """
 
     run: str
@@ -156,6 +156,7 @@ class StudyResult(Record):
     draws: tuple[Draw, ...] = ()
     also_built: tuple[CompileResult, ...] = ()
     unrecorded: tuple[str, ...] = ()
+    lost_hosts: tuple[str, ...] = ()
     are_finals_lost: bool = False
     kept_out: tuple[KeptOut, ...] = ()
     unmet: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from tileyard.base.events import is_final
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
 from tileyard.measure.statistics import is_clearly_slower
+from tileyard.show.progress import list_hosts
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import (
     format_config,
@@ -22,6 +23,8 @@ from tileyard.show.words import (
 )
 
 BAR_WIDTH = 24
+OTHER_LINES = 7
+"""Lines of the view beside those of hosts, one for the prompt, and what may be wrapped."""
 
 
 class StudyLayout:
@@ -80,8 +83,8 @@ class StudyLayout:
             line.append(f"  {trial.message}", style="dim")
         return line
 
-    def draw(self, view: RunView, now_s: float, _options: ConsoleOptions) -> Table:
-        """Title, lanes and the best config so far."""
+    def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> Table:
+        """Title, lanes, other hosts if there is room, and the best config so far."""
         lanes = Table.grid(padding=(0, 2))
         ended = view.ended - view.further["ended"]
         lanes.add_row(*_lane("building", ended + len(view.ready), view, view.building))
@@ -90,6 +93,9 @@ class StudyLayout:
         grid = Table.grid()
         grid.add_row(self.title(view))
         grid.add_row(lanes)
+        for line in list_hosts(view, options.size.height - OTHER_LINES):
+            line.truncate(options.size.width)
+            grid.add_row(line)
         grid.add_row(self.state(view, now_s))
         return grid
 

@@ -16,6 +16,7 @@ from tileyard.measure.statistics import is_clearly_slower
 from tileyard.show.console import MARKED, name_parameters, print_table, render
 from tileyard.show.words import (
     ask_about_reference,
+    clean_line,
     format_config,
     format_interval,
     format_rate,
@@ -248,7 +249,10 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
     if result.reason != "done":
         lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
     lines += [Text(say_kept_out(one), style="yellow") for one in result.kept_out]
-    lines += [Text(one, style="yellow") for one in say_disturbances(result)]
+    lines += [
+        Text(one, style="yellow")
+        for one in (*say_disturbances(result), *map(clean_line, result.lost_hosts))
+    ]
     lines += say_finals(result)
     lines += [line for built in result.also_built for line in _other_target(built)]
     if result.lost:
