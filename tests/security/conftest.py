@@ -163,9 +163,9 @@ class Host:
         assert (done.returncode, done.stdout, done.stderr) == (0, "leased\n", "")
         return True
 
-    def install(self) -> subprocess.CompletedProcess[str]:
+    def install(self, *options: str) -> subprocess.CompletedProcess[str]:
         """What root does, once; this process is root's."""
-        argv = ("devices", "--install", "--tmpfiles", str(self.folder / "etc"))
+        argv = ("devices", "--install", "--tmpfiles", str(self.folder / "etc"), *options)
         with no_engine():
             return run_here(argv, self.folder, self.environment(User(0)))
 

@@ -5,6 +5,7 @@ One test for each line of docs/design/security.md that is about devices.
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import select
@@ -19,6 +20,8 @@ import pytest
 from tests.security.conftest import DEADLINE_S, Host, User
 
 from tileyard.base.errors import UsageError
+from tileyard.devices.base import name_user
+from tileyard.devices.installing import NewRules, install_directory
 from tileyard.devices.locks import prepare_directory
 from tileyard.processes.keeper.deciding import Choice, Wish
 from tileyard.processes.keeper.directory import LockDirectory, next_number
@@ -226,6 +229,119 @@ def test_whatever_b_has_put_there_is_replaced(host: Host, users: Users, kind: st
     assert host.can_lease(b)
     expected = "mine"
     assert (precious / "file").read_text(encoding="ascii") == expected
+
+
+# ---- root's settings, and the log -------------------------------------------------------------
+
+
+def test_root_limits_leases_and_priorities(host: Host, users: Users) -> None:
+    """A priority above root's is refused with a line that names the file, a longer lease ended."""
+    a, _ = users
+    argv = ("--lease-limit", "npu=300ms", "--priority-limit", "0", "--keep-days", "3")
+    assert "set keep_days=3 priority=0 lease_s:npu=0.3\n" in host.install(*argv).stdout
+    assert host.install().stdout == f"{host.locks} serves all users already\n"
+    text = (host.folder / "etc" / "tileyard.conf").read_text(encoding="utf-8")
+    assert f"d {host.locks}/log 1777 root 0 3d\n" in text
+    assert f"f {host.locks}/settings 0644 root 0 - keep_days=3 priority=0 lease_s:npu=0.3\n" in text
+    urgent = ("lease", "--devices", "npu:0", "--priority", "1", "--")
+    refused = host.run(a, *urgent, "true")
+    expected = (2, "", 1)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == expected
+    assert f"higher than root allows: 1 is above 0 in {host.locks}/settings" in refused.stderr
+    assert host.run(User(0), *urgent, "true").returncode == 0
+    long = host.lease(a, "sleep 60")
+    expected_end = (124, 1)
+    assert (long.returncode, long.stderr.count("\n")) == expected_end
+    assert f"the longest lease that root allows ({host.locks}/settings)" in long.stderr
+    assert (
+        "root's limits: leases of npu end after 0.3s, priority up to 0\n"
+        in host.run(a, "devices").stdout
+    )
+    host.locks.rename(host.folder / "old")  # as by a restart of the host
+    assert "set keep_days=3 priority=0 lease_s:npu=0.3\n" in host.install().stdout
+    assert (
+        "set keep_days=3 priority=0 lease_s:npu=0\n"
+        in host.install("--lease-limit", "npu=0").stdout
+    )
+    assert host.lease(a, "sleep 0.4").returncode == 0
+
+
+def test_nobody_changes_the_log_of_another(host: Host, users: Users) -> None:
+    """B sees A's leases, and can neither change nor remove them, nor write any under A's name."""
+    a, b = users
+    host.install()
+    command = "true 'x\033[31m'"
+    host.lease(a, command)
+    (path,) = host.locks.joinpath("log").iterdir()
+    assert path.stat().st_uid == a.uid
+    for attempt in (
+        path.unlink,
+        lambda: path.rename(path.with_name("away")),
+        lambda: path.open("ab"),
+        lambda: path.parent.rename(host.locks / "old"),
+        lambda: host.locks.joinpath("settings").write_bytes(b"lease_s=1"),
+    ):
+        assert b.call(attempt).startswith("PermissionError"), attempt
+    text = path.read_text(encoding="ascii")
+    day = path.name.split("-")[0]
+    forged, link = f"{day}-235959.00", f"{day}-235959.01"
+
+    def forge() -> None:
+        path.with_name(forged).write_text(text.replace(path.name, forged), encoding="ascii")
+        path.with_name(forged).chmod(0o666)
+        path.with_name(link).symlink_to(path)
+
+    b.call(forge)
+    host.lease(a, "echo 2")
+    host.lease(b, "echo 3")
+    shown = host.run(b, "devices", "log", "--json").stdout
+    leases = json.loads(shown)["leases"]
+    commands = [(one["user"], one["command"].removeprefix("sh -c ")) for one in leases]
+    expected = [
+        (name_user(a.uid), command),
+        (name_user(a.uid), "echo 2"),
+        (name_user(b.uid), "echo 3"),
+    ]
+    assert commands == expected
+    assert path.read_text(encoding="ascii").startswith(text)
+    assert "\033" not in host.run(b, "devices", "log").stdout
+
+
+def test_the_log_can_be_where_a_restart_leaves_it(host: Host, users: Users) -> None:
+    """As /var/log/tileyard for /run/lock/tileyard, which is in memory; a folder of B's is refused."""
+    a, b = users
+    log = host.folder / "run" / "log"
+    b.call(log.mkdir)
+    with pytest.raises(UsageError, match=f"folder of the log {log} belongs to another user"):
+        install_directory(host.locks, host.folder / "etc", NewRules(), log)
+    log.rmdir()
+    done = install_directory(host.locks, host.folder / "etc", NewRules(), log)
+    assert f"set keep_days=30 log={log}" in done
+    assert host.can_lease(a)
+    (path,) = log.iterdir()
+    assert path.stat().st_uid == a.uid
+    assert not list(host.locks.joinpath("log").iterdir())
+    assert '"end": "code"' in host.run(b, "devices", "log", "--json").stdout
+    text = (host.folder / "etc" / "tileyard.conf").read_text(encoding="utf-8")
+    assert f"d {log} 1777 root 0 30d\n" in text
+
+
+def test_root_removes_what_is_too_old_in_every_log(host: Host, users: Users) -> None:
+    """Also of users who lease no more; and a directory of an earlier version gets a log."""
+    a, b = users
+    host.install()
+    host.locks.joinpath("log").rmdir()
+    assert host.can_lease(a)
+    host.install()
+    assert host.can_lease(a)
+    assert host.can_lease(b)
+    old, new = sorted(host.locks.joinpath("log").iterdir(), key=lambda path: path.stat().st_uid)
+    os.utime(old, (0, time.time() - 31 * 86400))
+    host.install()
+    assert list(host.locks.joinpath("log").iterdir()) == [new]
+    host.install("--keep-days", "0")
+    assert host.can_lease(a)
+    assert list(host.locks.joinpath("log").iterdir()) == []
 
 
 # ---- a lease that is held -----------------------------------------------------------------------

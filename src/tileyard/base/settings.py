@@ -15,6 +15,8 @@ from tileyard.base.ownership import find_stranger
 
 HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")
+LOG_DIR = Path("/var/log/tileyard")
+"""The log of leases in that directory, which is in memory, once root has installed it."""
 PROJECT_FILE = "tileyard.toml"
 PYPROJECT = "pyproject.toml"
 DECLARED = {

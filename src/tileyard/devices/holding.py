@@ -99,17 +99,19 @@ class HeldLease:
             f"control={control_out}",
             f"reports={reports_in}",
             "plain=1",
+            "starters=1",
         ]
+        outputs = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+        try:
+            os.fstat(2)  # for the line that says why root's limit ends this process
+        except OSError:
+            outputs.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))
         try:
             keeper = os.posix_spawn(
                 PYTHON[0],
                 keeper_argv(self._tree, options, self._request, HOLDER),
                 {**os.environ, **self._keeper_env},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, word_out, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                ],
+                file_actions=[(os.POSIX_SPAWN_DUP2, word_out, 0), *outputs],
                 setsid=True,
                 setsigmask=(),
             )

@@ -14,6 +14,7 @@ from tileyard.devices.base import Found
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import physical_core
 from tileyard.devices.health import Health, find_probe_problem, read_health
+from tileyard.devices.lease_log import LeaseRules, read_lease_rules
 from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
 from tileyard.devices.queues import QueueState, survey_queues
@@ -103,7 +104,7 @@ class DeviceState(Record):
 
 class Survey(Record):
     """Every device ``at`` seconds since the epoch, in a window of ``window_s``, and declared
-    ``queues``, whose devices are not this host's. ``notes`` state what is unknown.
+    ``queues``, whose devices are not this host's. ``rules`` are root's, ``notes`` state what is unknown.
     """
 
     at: float
@@ -111,6 +112,7 @@ class Survey(Record):
     window_s: float
     devices: tuple[DeviceState, ...]
     queues: tuple[QueueState, ...] = ()
+    rules: LeaseRules = LeaseRules()
     notes: tuple[str, ...] = ()
     version: int = SURVEY_VERSION
 
@@ -152,6 +154,7 @@ def survey_devices(
         window_s=window_s,
         devices=tuple(states),
         queues=survey_queues(settings),
+        rules=read_lease_rules(settings.lock_dir),
         notes=tuple(_find_notes(settings, found)),
     )
 

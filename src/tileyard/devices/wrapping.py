@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from tileyard.base.clock import Countdown
+from tileyard.base.errors import UsageError
 from tileyard.devices.reprobing import Reprobing
 from tileyard.processes.keeper.tree import kill_marked
 from tileyard.processes.keeper_line import PYTHON, Report, explain_refusal, keeper_argv
@@ -23,7 +24,9 @@ from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 GRACE_S: Final = 5.0
 """Seconds that a command past its limit has to end by itself after TERM."""
 CONFIRM_S: Final = 5.0
-STATES: Final = {"sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN}
+STATES: Final = {
+    "sick": State.DEVICE_SICK, "nested": State.NESTED, "argv": State.NOT_RUN, "priority": State.NOT_RUN
+}  # fmt: skip
 TO_GROUP: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH})
 """Signals that a terminal sends to all of its foreground processes."""
 ENDING: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP})
@@ -251,6 +254,8 @@ class WrappedCommand:
             code = None
             if step == "argv":  # what a shell would answer
                 code = 127 if last.errno == errno.ENOENT else 126
+            elif step == "priority":
+                code = UsageError.exit_status
             self._change(STATES.get(step, State.NO_DEVICE), message=str(error), code=code)
         elif self._end is State.QUEUE_TIMEOUT:
             name = " or ".join(device.name for device in self._lease.choices[:4])
@@ -260,6 +265,8 @@ class WrappedCommand:
         elif self._end is State.MAX_TIME and last.told:
             text = f"the command ran longer than {limits.run_s:g} s and was ended"
             self._change(State.MAX_TIME, message=text)
+        elif last.text:
+            self._change(State.MAX_TIME, message=f"{last.text}: the command was ended")
         elif self._end is State.INTERRUPTED:
             self._change(
                 State.INTERRUPTED, signal=self._interrupt, message="interrupted while waiting"

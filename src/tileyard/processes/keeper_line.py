@@ -21,6 +21,7 @@ REFUSALS: Final = {
     "incomplete": "a folder of the lock directory is missing, which only root can make",
     "unsafe": "the lock directory, or a folder in it, is not sticky: anyone could remove a lease",
     "replaced": "the lock directory was replaced meanwhile; ask again",
+    "priority": "its priority is higher than root allows",
     "quarantine": "a faulty device cannot be put in quarantine",
     "session": "it cannot lead a session",
     "memory": "its memory limit cannot be set",

@@ -41,6 +41,10 @@ def judge_end(ended: Ended, *, limit: str = "") -> Verdict:
     """
     if not ended.confirmed:
         return Verdict(outcome=Outcome.INFRA_ERROR, message=_describe_unconfirmed(ended))
+    if ended.overdue:
+        return Verdict(
+            outcome=Outcome.INFRA_ERROR, message=f"was ended by its keeper: {ended.overdue}"
+        )
     if ended.reason:
         if limit:
             means = f"killed with {describe_signal(ended.signal)}" if ended.signal else "ended"

@@ -47,7 +47,8 @@ class WorkerCommand(Record):
 class Ended(Record):
     """How a worker ended: by ``code`` or ``signal``, neither if it never ran or its keeper was lost.
     ``confirmed``: the tree is gone, else ``survivors`` are known pids. ``reason``: why the engine ended it,
-    if so. ``oom_kill``: the kernel killed something for lack of memory; ``log_tail``: the log's end.
+    if so; ``overdue``: why its keeper did, under root's limit. ``oom_kill``: the kernel killed something for
+    lack of memory; ``log_tail``: the log's end.
     """
 
     code: int | None = None
@@ -55,6 +56,7 @@ class Ended(Record):
     survivors: tuple[int, ...] = ()
     confirmed: bool = False
     reason: str = ""
+    overdue: str = ""
     memory_bytes: int = 0
     peak_rss_bytes: int = 0
     oom_kill: bool = False

@@ -244,6 +244,7 @@ class KeeperLink:
                 survivors=last.survivors,
                 confirmed=not last.survivors,
                 reason=self.reason if last.told else "",
+                overdue=last.text,
                 peak_rss_bytes=last.peak_rss_bytes,
                 oom_kill=_count_oom_kills() > self._oom_kills,
                 log_tail=_read_tail(command.log, self._log_start),

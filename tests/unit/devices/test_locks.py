@@ -32,10 +32,10 @@ def mode(path: Path) -> int:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root serves all users")
 def test_directory_and_folders_are_made_for_everyone(tmp_path: Path) -> None:
-    """Root's can be entered by all, and what requests, leases and quarantine lie in is sticky and shared."""
+    """Root's can be entered by all, and its folders are sticky and shared."""
     folder = tmp_path / "locks"
     prepare_locks(device(folder / "cpu-0.lock", folder / "cpu-1.lock"))
-    expected = {"requests": 0o1777, "leases": 0o1777, "quarantine": 0o1777}
+    expected = dict.fromkeys(("requests", "leases", "quarantine", "log"), 0o1777)
     assert mode(folder) == 0o755
     assert {path.name: mode(path) for path in folder.iterdir()} == expected
 

@@ -30,6 +30,13 @@ GIB = 1 << 30
             ),
         ),
         (
+            Ended(signal=signal.SIGTERM, confirmed=True, overdue="npu:0 was held for 5 s"),
+            Verdict(
+                outcome=Outcome.INFRA_ERROR,
+                message="was ended by its keeper: npu:0 was held for 5 s",
+            ),
+        ),
+        (
             Ended(signal=signal.SIGKILL, confirmed=True, oom_kill=True),
             Verdict(
                 outcome=Outcome.OUT_OF_MEMORY,

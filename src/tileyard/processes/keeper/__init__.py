@@ -13,6 +13,7 @@ Options: ``parent`` (pid of the starter), ``tree`` (a token that marks the tree'
 ``confirm`` (seconds), ``cwd``, ``control`` and ``reports`` (descriptors), ``plain`` (a user's own
 command: it keeps the three standard streams, core dumps and its place before the OOM killer),
 ``fixed`` (the worker's addresses are not randomized),
+``starters`` (the starter itself uses the devices, and is ended with a lease that root's limit ends),
 ``step`` (a program of a user's, started through ``fork_server``: it keeps its output streams, and what it
 leaves behind is killed at once),
 ``early`` (the worker starts before there is a lease; the order ``lease`` asks for it, and the lease's
@@ -31,6 +32,6 @@ keeper. The reports pipe (1) takes one JSON line per event; 2 is the log, the wo
 stderr.
 
 The protocol by which keepers of all users share devices is in ``directory`` (the files on disk),
-``turns`` and ``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease) and
-``quarantine``.
+``turns`` and ``deciding`` (who gets what), ``ticket`` (from request to lease), ``holding`` (the lease),
+``quarantine``, ``rules`` (root's limits) and ``log`` (past leases).
 """

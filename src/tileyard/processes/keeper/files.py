@@ -17,6 +17,8 @@ import time
 from .report import RefusedError
 
 FOLDERS = ("requests", "leases", "quarantine")
+LOG = "log"
+"""A folder that may be missing: leases do not depend on it."""
 OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 SHARED_TOP, SHARED_FOLDER, PRIVATE = 0o755, 0o1777, 0o700
 MAX_BYTES = 1 << 16
@@ -88,11 +90,11 @@ def make_directory(path: str) -> None:
         root = os.open(draft, OPEN, dir_fd=parent)
         try:
             os.fchmod(root, SHARED_TOP if os.geteuid() == 0 else PRIVATE)
-            for folder in FOLDERS:
+            for folder in (*FOLDERS, LOG):
                 _make_folder(root, folder)
             os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
         except OSError:
-            for folder in FOLDERS:
+            for folder in (*FOLDERS, LOG):
                 _remove_folder(folder, root)
             _remove_folder(draft, parent)
             os.stat(name, dir_fd=parent, follow_symlinks=False)  # another process was faster

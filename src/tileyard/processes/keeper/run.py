@@ -6,15 +6,19 @@ import os
 import time
 
 from . import report
-from .directory import LeaseRecord
+from .directory import MAX_COMMAND, LeaseRecord
 from .holding import Holding, LeaseFacts
+from .log import Log
 from .quarantine import find_quarantine, put_in_quarantine
 from .report import RefusedError, emit
+from .rules import SETTINGS, Rules, read_rules
 from .ticket import Ticket
-from .tree import SIGTERM
+from .tree import SIGKILL, SIGTERM
 from .watching import RESCAN_S, Watcher, run_probe
 from .worker import Device, Options, become_worker, limit_memory, make_environment, spawn_step
 
+STARTER_GRACE_S = 5.0
+"""Seconds between TERM and KILL of a starter that holds its lease for too long."""
 LINGER_S = 1.0
 """Seconds between two looks at the tree after it was reported as not confirmed gone."""
 
@@ -26,6 +30,10 @@ class Keeper(Watcher):
         super().__init__(options)
         self.holding: Holding | None = None
         self.held: list[Device] = []
+        self.log: Log | None = None
+        self.limit_at: float | None = None
+        self.limit_text = ""
+        self.is_late = self.is_starter_told = False
         self.environment: dict[str, str] = {}
         self.lease_pipe = -1
 
@@ -54,13 +62,15 @@ class Keeper(Watcher):
             self.bell = ticket.bell.fd
             self.poll.register(self.bell, 1)
             try:
+                rules = self.read_rules(ticket)
                 self.holding = self.wait_for_lease(ticket)
+                if self.holding is None:
+                    return False
+                self.note_lease(ticket, self.holding, rules)
             finally:
                 self.poll.unregister(self.bell)
                 self.bell = -1
                 ticket.close()
-            if self.holding is None:
-                return False
             self.held = [self.find_device(choice.device) for choice in self.holding.choices]
         elif self.kill_at is not None:
             return False
@@ -94,6 +104,28 @@ class Keeper(Watcher):
             elif self.make_fit(ticket, holding):
                 return holding
         return None
+
+    def read_rules(self, ticket: Ticket) -> Rules:
+        """Root's settings for this request. Raises RefusedError for a priority that they do not allow."""
+        rules = read_rules(ticket.directory.root)
+        asked, most = self.options.priority, rules.priority
+        if most is not None and asked > most and os.geteuid():
+            where = f"{ticket.directory.path}/{SETTINGS}"
+            raise RefusedError("priority", 0, text=f"{asked} is above {most} in {where}")
+        return rules
+
+    def note_lease(self, ticket: Ticket, holding: Holding, rules: Rules) -> None:
+        """Log that a lease begins, and set its end if root limits it."""
+        directory = ticket.directory
+        names = [choice.device for choice in holding.choices]
+        self.log = Log(directory.root, directory.path, rules)
+        self.log.begin(holding.number, names, self.options.command[:MAX_COMMAND])
+        if limit_s := rules.find_limit_s(names):
+            self.limit_at = time.monotonic() + limit_s
+            self.limit_text = (
+                f"{', '.join(names)} was held for {limit_s:g} s, the longest lease "
+                f"that root allows ({directory.path}/{SETTINGS})"
+            )
 
     def make_fit(self, ticket: Ticket, holding: Holding) -> bool:
         """End what killed holders left and probe their devices; give back those that are not fit."""
@@ -196,8 +228,7 @@ class Keeper(Watcher):
         os.close(read_end)
         if answer:
             os.waitpid(self.worker, 0)
-            if self.holding is not None:
-                self.holding.release()
+            self.give_back("not_started")
             step, _, number = answer.partition(" ")
             raise RefusedError(step, int(number))
         emit("started", pid=self.worker)
@@ -225,7 +256,7 @@ class Keeper(Watcher):
                 emit("refused_lock", errno=error.errno)
             return
         while self.reap() and self.worker not in self.ended and self.kill_at is None:
-            self.wait(None)
+            self.wait(self.enforce_limit())
         told = self.worker not in self.ended
         if self.options.is_step and not told:
             self.ask_to_end(0.0)
@@ -235,15 +266,51 @@ class Keeper(Watcher):
             self.is_suspect = True
         self.finish(told, survivors)
 
+    def enforce_limit(self) -> float | None:
+        """Seconds until root's limit is checked again, None for never; past it the end begins."""
+        if self.limit_at is None:
+            return None
+        if (left_s := self.limit_at - time.monotonic()) > 0:
+            return left_s
+        self.is_late = self.is_suspect = True
+        if not self.options.is_starters:
+            self.ask_to_end(self.options.grace_s)
+            return 0.0
+        # The starter uses the devices itself: its end is that of the lease.
+        parent = self.options.parent
+        if not self.is_starter_told:
+            text = f"tileyard: {self.limit_text}: process {parent} is ended"
+            os.write(2, f"{text}\n".encode(errors="replace"))
+        if os.getppid() == parent:
+            os.kill(parent, SIGKILL if self.is_starter_told else SIGTERM)
+        self.is_starter_told = True
+        self.limit_at = time.monotonic() + STARTER_GRACE_S
+        return STARTER_GRACE_S
+
+    def describe_end(self, *, told: bool) -> str:
+        """How the lease ended, for the log."""
+        if self.is_late:
+            return "lease_limit"
+        code = self.ended.get(self.worker)
+        if told or code is None:
+            return "told"
+        return f"code {code}" if code >= 0 else f"signal {-code}"
+
     def give_up_early(self) -> bool:
         """End an early worker that is refused its lease; False if its end had to be reported separately."""
         survivors = self.end_tree() if self.is_working and self.reap() else []
         if survivors:
             self.finish(told=True, survivors=survivors)
             return False
+        self.give_back("not_started")
+        return True
+
+    def give_back(self, how: str) -> None:
+        """Give the lease back, if there is one, and then log how it ended. Repeatable."""
         if self.holding is not None:
             self.holding.release()
-        return True
+        if self.log is not None:
+            self.log.end(how)
 
     def finish(self, told: bool, survivors: list[int]) -> None:
         """Report the end and give the lease back; devices that may be sick are probed in between."""
@@ -262,8 +329,7 @@ class Keeper(Watcher):
                 reason = run_probe(self, device, self.environment)
                 if reason:
                     self.try_to_condemn(device, reason)
-        if self.holding is not None:
-            self.holding.release()
+        self.give_back(self.describe_end(told=told))
         if not survivors and not suspects:
             self.report(told=told, survivors=[])
 
@@ -302,6 +368,7 @@ class Keeper(Watcher):
             peak_rss_bytes=self.peak_rss_bytes,
             survivors=survivors,
             lingers=int(not is_last),
+            text=self.limit_text if self.is_late else "",
         )
 
 

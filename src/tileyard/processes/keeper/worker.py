@@ -69,6 +69,7 @@ class Options:
         self.is_early = "early" in one
         self.is_step = "step" in one
         self.is_fixed = "fixed" in one
+        self.is_starters = "starters" in one
         self.memory_bytes = int(one.get("memory", "0"))
         self.cores = parse_numbers(one.get("cores", ""))
         self.pass_fds = parse_numbers(one.get("pass", ""))

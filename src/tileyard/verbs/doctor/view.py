@@ -1,5 +1,6 @@
 """Describes a host: a table of its devices, one line per probe, and the problems found."""
 
+import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tileyard.devices.health import GOOD_PROBES_NEEDED, ProbeReport, Verdict
+from tileyard.devices.lease_log import LeaseEnd, LeaseLog, LeaseRules, LoggedLease
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.show.console import new_table, print_table
-from tileyard.show.words import clean_line, format_seconds
+from tileyard.show.words import clean_line, format_seconds, spell_duration
 from tileyard.verbs.doctor.plan.findings import Diagnosis, Level
 
 if TYPE_CHECKING:  # with asyncio, which this host's own devices need not wait for
@@ -47,6 +49,8 @@ def print_survey(console: Console, survey: Survey) -> None:
     if survey.queues:
         console.print()
         print_table(console, _list_queues(survey))
+    if limits := _describe_rules(survey.rules):
+        console.print(f"root's limits: {limits}", soft_wrap=True)
     for note in survey.notes:
         console.print(Text(clean_line(note), style="yellow"), soft_wrap=True)
 
@@ -61,6 +65,18 @@ def print_surveys(console: Console, answers: "Sequence[HostAnswer[Survey]]") -> 
         else:
             console.print(Text(f"host {answer.host}", style="bold"), soft_wrap=True)
             print_survey(console, answer.answer)
+
+
+def _describe_rules(rules: LeaseRules) -> str:
+    """Root's limits, empty if there are none."""
+    found = [
+        f"leases{f' of {kind}' if kind else ''} {f'end after {spell_duration(s)}' if s else 'of any length'}"
+        for kind, s in sorted(rules.lease_s.items())
+        if s or kind
+    ]
+    if rules.priority is not None:
+        found.append(f"priority up to {rules.priority}")
+    return ", ".join(found)
 
 
 def _list_queues(survey: Survey) -> Table:
@@ -81,6 +97,34 @@ def _list_queues(survey: Survey) -> Table:
             str(queue.tasks or ""),
         )
     return table
+
+
+def print_log(console: Console, log: LeaseLog) -> None:
+    """One row per lease, the oldest first."""
+    columns = ("began", "user", "device", "held", "end", "command")
+    table = new_table(columns, ("began", "user", "device", "end", "command"))
+    for lease in log.leases:
+        began = datetime.datetime.fromtimestamp(lease.since).astimezone()
+        table.add_row(
+            began.strftime("%Y-%m-%d %H:%M:%S"),
+            Text(lease.user),
+            Text(clean_line(", ".join(lease.devices))),
+            "?" if lease.held_s is None else format_seconds(lease.held_s),
+            Text(_end(lease)),
+            Text(clean_line(lease.command)),
+        )
+    if log.leases:
+        print_table(console, table, cut="command")
+    else:
+        kept = f"kept for {log.keep_days} days" if log.keep_days else "not kept"
+        console.print(f"no lease in {log.days} x 24 hours; past leases are {kept}", soft_wrap=True)
+
+
+def _end(lease: LoggedLease) -> str:
+    if lease.end is LeaseEnd.HELD:
+        return "is held"
+    end = lease.end.replace("_", " ")
+    return end if lease.status is None else f"{end} {lease.status}"
 
 
 def print_probe(console: Console, report: ProbeReport) -> None:

@@ -1,6 +1,7 @@
 """``tileyard devices``: lists devices, their holders and their health."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from tileyard.show.typed import AsJson, AskedHosts
 
 app = typer.Typer(rich_markup_mode=None)
 WINDOW = "500ms"
+MAX_DAYS, MAX_PRIORITY = 36500, 1000
+CLASS = re.compile(r"[a-z][a-z0-9_-]*")
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A device, as tileyard devices lists it.")
@@ -18,7 +21,7 @@ Name = Annotated[
 
 
 @app.callback(invoke_without_command=True)
-def devices(  # noqa: PLR0913 - options, by keyword only
+def devices(  # noqa: PLR0913 - each option is a parameter
     context: typer.Context,
     *,
     window: Annotated[
@@ -36,6 +39,32 @@ def devices(  # noqa: PLR0913 - options, by keyword only
     tmpfiles: Annotated[
         Path, typer.Option(metavar="DIR", help="Where --install writes the entry for systemd.")
     ] = Path("/etc/tmpfiles.d"),
+    keep_days: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MAX_DAYS,
+            show_default=False,
+            help="With --install: log past leases for so many days, 0 for no log. [30]",
+        ),
+    ] = None,
+    lease_limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[CLASS=]TIME",
+            help="With --install: end longer leases, of one class (cuda=2h) or of all others; 0 for none.",
+        ),
+    ] = None,
+    priority_limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MAX_PRIORITY,
+            help="With --install: the highest --priority of users other than root.",
+        ),
+    ] = None,
 ) -> int:
     """Show the devices of this host: health, holder, queue, and how busy they are.
 
@@ -43,6 +72,8 @@ def devices(  # noqa: PLR0913 - options, by keyword only
     cores as the kernel counts it, for GPUs NVML's own figure, for others unknown. "held
     idle" is the share in which a process held it and it did nothing; "?" if unknown.
     Both are measured during this window only.
+
+    With --install root also limits leases. What a repeat does not set stays as it is.
 
     Queues for devices of other hosts are listed as declared, and not contacted.
 
@@ -63,11 +94,23 @@ def devices(  # noqa: PLR0913 - options, by keyword only
         for flag, is_given in given:
             if is_given:
                 raise NoEffectError(f"{flag} has no effect with --install", option=flag)
-        from tileyard.base.settings import read_lock_dir
-        from tileyard.devices.installing import install_directory
+        from tileyard.base.settings import LOCK_DIR, LOG_DIR, read_lock_dir
+        from tileyard.devices.installing import NewRules, install_directory
 
-        print("\n".join(install_directory(read_lock_dir(os.environ, Path.cwd()), tmpfiles)))
+        lock_dir = read_lock_dir(os.environ, Path.cwd())
+        new = NewRules(
+            keep_days=keep_days, priority=priority_limit, lease_s=read_limits(lease_limit or [])
+        )
+        log = LOG_DIR if lock_dir == LOCK_DIR else None
+        print("\n".join(install_directory(lock_dir, tmpfiles, new, log)))
         return 0
+    for flag, value in (
+        ("--keep-days", keep_days),
+        ("--lease-limit", lease_limit),
+        ("--priority-limit", priority_limit),
+    ):
+        if value is not None:
+            raise NoEffectError(f"{flag} has no effect without --install", option=flag)
     settings, window_s = load_settings(), parse_duration_s(window)
     if hosts:
         from tileyard.engine.hosts.asking import survey_hosts
@@ -76,6 +119,46 @@ def devices(  # noqa: PLR0913 - options, by keyword only
         present(answers, json, print_surveys)
         return int(any(answer.problem for answer in answers))
     present(survey_devices(settings, window_s), json, print_survey)
+    return 0
+
+
+def read_limits(texts: list[str]) -> dict[str, float]:
+    """Seconds by class of devices, "" for all others. Raises UsageError."""
+    from tileyard.base.errors import UsageError
+    from tileyard.show.values import parse_duration_s
+
+    found = {}
+    for text in texts:
+        kind, _, time = text.rpartition("=")
+        if "=" in text and not CLASS.fullmatch(kind):
+            raise UsageError(f"--lease-limit {text}: {kind!r} is not a class of devices")
+        found[kind] = parse_duration_s(time)
+    return found
+
+
+@app.command()
+def log(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A device or a class, as tileyard devices lists it."),
+    ] = "",
+    *,
+    days: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_DAYS, help="Go back so many days.")
+    ] = 1,
+    json: AsJson = False,
+) -> int:
+    """Show the leases of the last day: who held which device, from when, how long, how it ended.
+
+    The user comes from the kernel; the rest is what that user's own processes have written. Probes
+    are not listed. Leases are kept for 30 days, or as root has set with devices --install --keep-days.
+    """
+    from tileyard.base.settings import read_lock_dir
+    from tileyard.devices.lease_log import read_log
+    from tileyard.show.opening import present
+    from tileyard.verbs.doctor.view import print_log
+
+    present(read_log(read_lock_dir(os.environ, Path.cwd()), days, name), json, print_log)
     return 0
 
 
