@@ -18,11 +18,13 @@ pytestmark = pytest.mark.slow
 
 DEADLINE_S = 30.0
 HOLDER = """
-import os, time
+import os, signal, sys, time
 from pathlib import Path
 from tileyard.base.settings import read_settings
 from tileyard.devices.holding import HeldLease
 from tileyard.devices.registry import resolve_devices
+if sys.argv[1] == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 HeldLease(resolve_devices("npu:0", read_settings(os.environ, Path.cwd())), 30.0)
 print("held", flush=True)
 time.sleep(60)
@@ -122,15 +124,20 @@ def test_a_lease_longer_than_root_allows_is_ended(host: CommandLine) -> None:
     assert ends(host) == expected
 
 
-def test_a_process_that_holds_a_device_itself_ends_with_its_lease(host: CommandLine) -> None:
-    """It would go on using the device; why it ends is on its stderr."""
+@pytest.mark.parametrize(
+    ("manner", "number"), [("heeding", signal.SIGTERM), ("deaf", signal.SIGKILL)]
+)
+def test_a_process_that_holds_a_device_itself_ends_with_its_lease(
+    host: CommandLine, manner: str, number: signal.Signals
+) -> None:
+    """It would go on using the device; why it ends is on its stderr. One that ignores TERM is killed."""
     limit_leases(host, "lease_s=0.2")
-    argv = [sys.executable, "-c", HOLDER]
+    argv = [sys.executable, "-c", HOLDER, manner]
     with subprocess.Popen(
         argv, cwd=host.cwd, env=host.environment(), stdout=-1, stderr=-1, text=True
     ) as process:
         out, err = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, out) == (-signal.SIGTERM, "held\n")
+    assert (process.returncode, out) == (-number, "held\n")
     assert f"root allows ({host.cwd / 'locks' / SETTINGS}): process {process.pid} is ended" in err
     assert host.run("lease", "--devices", "npu", "--", "true").returncode == 0
     assert [end for end, _ in ends(host)] == ["code", "lease_limit", "code"]

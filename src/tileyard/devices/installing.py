@@ -141,6 +141,7 @@ def _prepare_log(directory: Path, rules: Rules) -> None:
     """Make the folder of the log for the directory's users, and remove what is too old. Raises UsageError."""
     folder = Path(rules.log or directory / LOG)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         fd = os.open(folder, OPEN)

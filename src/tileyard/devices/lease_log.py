@@ -1,5 +1,6 @@
 """Reads the host's log of leases and root's limits on them, which keepers write and obey."""
 
+import contextlib
 import enum
 import math
 import os
@@ -9,12 +10,13 @@ from pathlib import Path
 
 from tileyard.base.model import Record
 from tileyard.devices.base import class_of, name_user
+from tileyard.devices.locks import install_command
 from tileyard.devices.occupancy import open_directory
 from tileyard.processes.keeper.directory import MAX_DIGITS, LockDirectory
 from tileyard.processes.keeper.files import open_seen, unescape
 from tileyard.processes.keeper.log import BEGIN, DAY_S, DISK_BYTES, END, FILES, LAST, open_log
 from tileyard.processes.keeper.report import RefusedError
-from tileyard.processes.keeper.rules import Rules, read_rules
+from tileyard.processes.keeper.rules import KEEP_DAYS, Rules, read_rules
 
 LOG_VERSION = 1
 MAX_TIME = 10**10
@@ -55,13 +57,14 @@ class LoggedLease(Record):
 
 class LeaseLog(Record):
     """Leases in the order of their beginning: those held ``at`` this time, in seconds since the epoch, and
-    those that ended in the ``days`` before, or began then and have no known end.
+    those that ended in the ``days`` before, or began then and have no known end. ``note``: why no other is.
     """
 
     at: float
     days: int
     keep_days: int
     leases: tuple[LoggedLease, ...]
+    note: str = ""
     version: int = LOG_VERSION
 
 
@@ -87,29 +90,48 @@ def read_log(lock_dir: Path, days: int, name: str = "") -> LeaseLog:
     """The log, of a device or class if named. Raises UsageError if the lock directory is invalid."""
     at = time.time()
     if not lock_dir.exists():
-        return LeaseLog(at=at, days=days, keep_days=0, leases=())
+        return LeaseLog(at=at, days=days, keep_days=KEEP_DAYS, leases=())
     with open_directory(lock_dir) as directory:
         rules = read_rules(directory.root)
-        logged = _read_leases(directory, rules, at - days * DAY_S)
-        held = _list_held(directory, at)
-        if any(one.end is LeaseEnd.UNKNOWN and key not in held for key, one in logged.items()):
-            logged = _read_leases(directory, rules, at - days * DAY_S)  # it has ended meanwhile
+        with _open_log(directory, rules) as (folder, note):
+            logged = _read_leases(folder, at - days * DAY_S)
+            held = _list_held(directory, at)
+            if any(one.end is LeaseEnd.UNKNOWN and key not in held for key, one in logged.items()):
+                logged = _read_leases(folder, at - days * DAY_S)  # it has ended meanwhile
     ended = {key: one for key, one in logged.items() if one.end is not LeaseEnd.UNKNOWN}
-    found = logged | held | ended
     leases = [
         lease
-        for lease in found.values()
+        for lease in (logged | held | ended).values()
         if (lease.end is LeaseEnd.HELD or lease.since + (lease.held_s or 0.0) > at - days * DAY_S)
         and (not name or any(name in (one, class_of(one)) for one in lease.devices))
     ]
     leases.sort(key=lambda lease: (lease.since, lease.number))
-    return LeaseLog(at=at, days=days, keep_days=rules.keep_days, leases=tuple(leases))
+    return LeaseLog(at=at, days=days, keep_days=rules.keep_days, leases=tuple(leases), note=note)
 
 
-def _read_leases(directory: LockDirectory, rules: Rules, oldest: float) -> dict[Key, LoggedLease]:
+@contextlib.contextmanager
+def _open_log(directory: LockDirectory, rules: Rules) -> Iterator[tuple[int, str]]:
+    """The folder of the log, or -1 and why no lease is logged on this host."""
+    try:
+        folder = open_log(directory.root, directory.path, rules)
+    except (OSError, RefusedError) as error:
+        why = error.text if isinstance(error, RefusedError) else f"{rules.log}: {error.strerror}"
+        command = install_command(Path(directory.path))
+        note = (
+            f"no lease is logged, because the folder for it cannot be used ({why}): run {command}"
+        )
+        yield -1, note
+    else:
+        try:
+            yield folder, "" if rules.keep_days else "root has set that no lease is logged"
+        finally:
+            os.close(folder)
+
+
+def _read_leases(folder: int, oldest: float) -> dict[Key, LoggedLease]:
     """The leases in the log. One without an end is held, or has an end that is not known."""
     found: dict[Key, LoggedLease] = {}
-    for uid, line in _read_lines(directory, rules, oldest):
+    for uid, line in _read_lines(folder, oldest) if folder >= 0 else ():
         lease = _read_line(line, uid)
         if lease is not None:
             found[uid, lease.number] = lease
@@ -137,28 +159,23 @@ def _list_held(directory: LockDirectory, at: float) -> dict[Key, LoggedLease]:
     return found
 
 
-def _read_lines(
-    directory: LockDirectory, rules: Rules, oldest: float
-) -> Iterator[tuple[int, bytes]]:
+def _read_lines(folder: int, oldest: float) -> Iterator[tuple[int, bytes]]:
     """Each line with its user, in the order in which they were written, of files changed since ``oldest``."""
-    try:
-        folder = open_log(directory.root, directory.path, rules)
-    except (OSError, RefusedError):
-        return  # then there is none
-    try:
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - a descriptor
-            if (seen := open_seen(folder, name)) is None:
-                continue
-            try:
-                is_recent = os.fstat(seen.fd).st_mtime >= oldest
-                if is_recent and name.partition(".")[0] == str(seen.uid):
-                    first, *lines = os.pread(seen.fd, DISK_BYTES // FILES, 0).split(b"\n")
-                    if first == os.fsencode(name):
-                        yield from ((seen.uid, line) for line in lines)
-            finally:
-                os.close(seen.fd)
-    finally:
-        os.close(folder)
+    left_bytes: dict[int, int] = {}  # a user who has more has not made it by leases
+    for name in sorted(os.listdir(folder)):
+        if (seen := open_seen(folder, name)) is None:
+            continue
+        try:
+            is_recent = os.fstat(seen.fd).st_mtime >= oldest
+            if is_recent and name.partition(".")[0] == str(seen.uid):
+                left = left_bytes.setdefault(seen.uid, DISK_BYTES)
+                data = os.pread(seen.fd, min(left, DISK_BYTES // FILES), 0)
+                left_bytes[seen.uid] -= len(data)
+                first, *lines = data.split(b"\n")
+                if first == os.fsencode(name):
+                    yield from ((seen.uid, line) for line in lines)
+        finally:
+            os.close(seen.fd)
 
 
 def _read_line(line: bytes, uid: int) -> LoggedLease | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DAY_S = 86400
-MEMORY_BYTES, DISK_BYTES = 1 << 20, 64 << 20
+MEMORY_BYTES, DISK_BYTES = 1 << 20, 16 << 20
 """Most bytes of one user's files, in the lock directory, which may be in memory, and elsewhere."""
 FILES = 16
 """Files that share these bytes: the oldest goes first."""

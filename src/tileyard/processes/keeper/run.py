@@ -11,14 +11,18 @@ from .holding import Holding, LeaseFacts
 from .log import Log
 from .quarantine import find_quarantine, put_in_quarantine
 from .report import RefusedError, emit
-from .rules import SETTINGS, Rules, read_rules
+from .rules import SETTINGS, read_rules
 from .ticket import Ticket
 from .tree import SIGKILL, SIGTERM
-from .watching import RESCAN_S, Watcher, run_probe
+from .watching import RESCAN_S, Watcher, is_writable, run_probe
 from .worker import Device, Options, become_worker, limit_memory, make_environment, spawn_step
 
 STARTER_GRACE_S = 5.0
 """Seconds between TERM and KILL of a starter that holds its lease for too long."""
+PIPE_BYTES = 4096
+"""Most bytes that a writable pipe certainly has room for."""
+LOOK_S = 3600.0
+"""Most seconds to wait for a limit: poll takes no more than 24 days."""
 LINGER_S = 1.0
 """Seconds between two looks at the tree after it was reported as not confirmed gone."""
 
@@ -62,11 +66,11 @@ class Keeper(Watcher):
             self.bell = ticket.bell.fd
             self.poll.register(self.bell, 1)
             try:
-                rules = self.read_rules(ticket)
+                self.check_priority(ticket)
                 self.holding = self.wait_for_lease(ticket)
                 if self.holding is None:
                     return False
-                self.note_lease(ticket, self.holding, rules)
+                self.note_lease(ticket, self.holding)
             finally:
                 self.poll.unregister(self.bell)
                 self.bell = -1
@@ -105,18 +109,17 @@ class Keeper(Watcher):
                 return holding
         return None
 
-    def read_rules(self, ticket: Ticket) -> Rules:
-        """Root's settings for this request. Raises RefusedError for a priority that they do not allow."""
-        rules = read_rules(ticket.directory.root)
-        asked, most = self.options.priority, rules.priority
+    def check_priority(self, ticket: Ticket) -> None:
+        """Raise RefusedError if the priority is higher than root allows this user."""
+        asked, most = self.options.priority, read_rules(ticket.directory.root).priority
         if most is not None and asked > most and os.geteuid():
             where = f"{ticket.directory.path}/{SETTINGS}"
             raise RefusedError("priority", 0, text=f"{asked} is above {most} in {where}")
-        return rules
 
-    def note_lease(self, ticket: Ticket, holding: Holding, rules: Rules) -> None:
+    def note_lease(self, ticket: Ticket, holding: Holding) -> None:
         """Log that a lease begins, and set its end if root limits it."""
         directory = ticket.directory
+        rules = read_rules(directory.root)  # as they are now: the wait may have been long
         names = [choice.device for choice in holding.choices]
         self.log = Log(directory.root, directory.path, rules)
         self.log.begin(holding.number, names, self.options.command[:MAX_COMMAND])
@@ -271,21 +274,31 @@ class Keeper(Watcher):
         if self.limit_at is None:
             return None
         if (left_s := self.limit_at - time.monotonic()) > 0:
-            return left_s
+            return min(left_s, LOOK_S)
         self.is_late = self.is_suspect = True
         if not self.options.is_starters:
             self.ask_to_end(self.options.grace_s)
             return 0.0
-        # The starter uses the devices itself: its end is that of the lease.
-        parent = self.options.parent
-        if not self.is_starter_told:
-            text = f"tileyard: {self.limit_text}: process {parent} is ended"
-            os.write(2, f"{text}\n".encode(errors="replace"))
-        if os.getppid() == parent:
-            os.kill(parent, SIGKILL if self.is_starter_told else SIGTERM)
-        self.is_starter_told = True
+        self.end_starter()
         self.limit_at = time.monotonic() + STARTER_GRACE_S
         return STARTER_GRACE_S
+
+    def end_starter(self) -> None:
+        """End the process that uses the devices itself, with TERM and then KILL: so its lease ends, too."""
+        parent = self.options.parent
+        if os.getppid() != parent:
+            return  # its end is noticed
+        try:
+            if not self.is_starter_told and is_writable(2):
+                text = f"tileyard: {self.limit_text}: process {parent} is ended\n"
+                os.write(2, text.encode(errors="replace")[:PIPE_BYTES])
+        except OSError:
+            pass  # nobody reads it
+        try:
+            os.kill(parent, SIGKILL if self.is_starter_told else SIGTERM)
+        except OSError:
+            pass  # it has just ended, or is no longer of this user
+        self.is_starter_told = True
 
     def describe_end(self, *, told: bool) -> str:
         """How the lease ended, for the log."""

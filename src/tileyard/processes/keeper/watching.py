@@ -189,6 +189,13 @@ class Watcher:
         return (self.kill_at or 0.0) - time.monotonic()
 
 
+def is_writable(fd: int) -> bool:
+    """Whether a write to a descriptor would not block."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return any(event & select.POLLOUT for _, event in poll.poll(0))
+
+
 def run_probe(watcher: Watcher, device: Device, environment: dict[str, str]) -> str:
     """Why the device is sick, empty if not known to be; no process of the probe is left. Exit code
     75, or a program that this user cannot run, proves nothing: one user's lack must not matter to

@@ -115,9 +115,11 @@ def print_log(console: Console, log: LeaseLog) -> None:
         )
     if log.leases:
         print_table(console, table, cut="command")
-    else:
-        kept = f"kept for {log.keep_days} days" if log.keep_days else "not kept"
-        console.print(f"no lease in {log.days} x 24 hours; past leases are {kept}", soft_wrap=True)
+    elif not log.note:
+        days = "the last day" if log.days == 1 else f"the last {log.days} days"
+        console.print(f"no lease in {days}", soft_wrap=True)
+    if log.note:
+        console.print(Text(clean_line(log.note), style="yellow"), soft_wrap=True)
 
 
 def _end(lease: LoggedLease) -> str:

@@ -151,7 +151,7 @@ def log(
     """Show the leases of the last day: who held which device, from when, how long, how it ended.
 
     The user comes from the kernel; the rest is what that user's own processes have written. Probes
-    are not listed. Leases are kept for 30 days, or as root has set with devices --install --keep-days.
+    are not logged. Leases are kept for 30 days, or as root has set with devices --install --keep-days.
     """
     from tileyard.base.settings import read_lock_dir
     from tileyard.devices.lease_log import read_log
