@@ -237,7 +237,7 @@ def test_whatever_b_has_put_there_is_replaced(host: Host, users: Users, kind: st
 def test_root_limits_leases_and_priorities(host: Host, users: Users) -> None:
     """A priority above root's is refused with a line that names the file, a longer lease ended."""
     a, _ = users
-    argv = ("--lease-limit", "npu=300ms", "--priority-limit", "0", "--keep-days", "3")
+    argv = ("--lease-limit", "npu=300ms", "--priority-limit", "0", "--log-days", "3")
     assert "set keep_days=3 priority=0 lease_s:npu=0.3\n" in host.install(*argv).stdout
     assert host.install().stdout == f"{host.locks} serves all users already\n"
     text = (host.folder / "etc" / "tileyard.conf").read_text(encoding="utf-8")
@@ -339,7 +339,7 @@ def test_root_removes_what_is_too_old_in_every_log(host: Host, users: Users) -> 
     os.utime(old, (0, time.time() - 31 * 86400))
     host.install()
     assert list(host.locks.joinpath("log").iterdir()) == [new]
-    host.install("--keep-days", "0")
+    host.install("--log-days", "0")
     assert host.can_lease(a)
     assert list(host.locks.joinpath("log").iterdir()) == []
 

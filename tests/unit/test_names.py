@@ -20,6 +20,8 @@ OTHER_MEANINGS = {
     "frontend/tir_queries.py": "keys of TVM's targets",
     "processes/keeper/directory.py": "a line of a holder's file: the command that holds",
     "processes/keeper/holding.py": "a line of a holder's file: the command that holds",
+    "processes/keeper/log.py": "a word of a line: the command that held",
+    "verbs/doctor/view.py": "a column: the command that held",
     "verbs/exec/plan/run.py": "devices of torch and TVM",
     "verbs/exec/plan/torch_tensors.py": "devices of torch",
     "verbs/ci/plan/shell_commands.py": "a node of a parsed shell script, and the shell's own `command`",

@@ -39,7 +39,7 @@ def devices(  # noqa: PLR0913 - each option is a parameter
     tmpfiles: Annotated[
         Path, typer.Option(metavar="DIR", help="Where --install writes the entry for systemd.")
     ] = Path("/etc/tmpfiles.d"),
-    keep_days: Annotated[
+    log_days: Annotated[
         int | None,
         typer.Option(
             metavar="N",
@@ -99,13 +99,13 @@ def devices(  # noqa: PLR0913 - each option is a parameter
 
         lock_dir = read_lock_dir(os.environ, Path.cwd())
         new = NewRules(
-            keep_days=keep_days, priority=priority_limit, lease_s=read_limits(lease_limit or [])
+            keep_days=log_days, priority=priority_limit, lease_s=read_limits(lease_limit or [])
         )
         log = LOG_DIR if lock_dir == LOCK_DIR else None
         print("\n".join(install_directory(lock_dir, tmpfiles, new, log)))
         return 0
     for flag, value in (
-        ("--keep-days", keep_days),
+        ("--log-days", log_days),
         ("--lease-limit", lease_limit),
         ("--priority-limit", priority_limit),
     ):
@@ -151,7 +151,7 @@ def log(
     """Show the leases of the last day: who held which device, from when, how long, how it ended.
 
     The user comes from the kernel; the rest is what that user's own processes have written. Probes
-    are not logged. Leases are kept for 30 days, or as root has set with devices --install --keep-days.
+    are not logged. Leases are kept for 30 days, or as root has set with devices --install --log-days.
     """
     from tileyard.base.settings import read_lock_dir
     from tileyard.devices.lease_log import read_log
