@@ -37,6 +37,20 @@ def double(N, block=32):
 
     return main
 """
+MIXED = """
+name = "mixed"
+run = ["true"]
+[[testcase]]
+name = "double"
+file = "double.py"
+kernel = "double"
+case = [{ name = "small", shape = "small" }, { name = "large", shape = "large" }]
+[[testcase]]
+name = "program"
+[[testcase]]
+name = "pair"
+devices = 2
+"""
 COMMAND = ("tune", "double.py", "--shape", "small", "--trials", "9")
 CONFIG = """
 Port {port}
@@ -144,23 +158,25 @@ def test_each_fault_is_blamed_on_its_case(cli: CommandLine) -> None:
 
 
 def test_a_suite_of_kernels_ends_alike(place: CommandLine) -> None:
-    """Kernels run on other hosts; a suite with a program is refused in one line."""
-    here, there = (
-        {
-            one["case"]: (one["outcome"], one["attempts"][0]["device"])
-            for one in place.run_json("test", "double.py", *hosts)["verdicts"]
-        }
-        for hosts in ((), ("--hosts", "local:2"))
-    )
-    assert here == {"double/small": ("passed", "cpu:0"), "double/large": ("passed", "cpu:0")}
-    assert here.keys() == there.keys()
-    assert {*there.values()} <= {("passed", "cpu:0@local-1"), ("passed", "cpu:0@local-2")}
-    (place.cwd / "suite.toml").write_text(
-        'name = "s"\n[[testcase]]\nname = "true"\nrun = ["true"]\n', encoding="utf-8"
-    )
-    refused = place.run("test", "suite.toml", "--hosts", "local:1")
+    """Kernels run on other hosts, also beside programs; a case that holds two devices is refused."""
+    (place.cwd / "suite.toml").write_text(MIXED, encoding="utf-8")
+    here = ends_of(place.run("test", "double.py", "--json"))
+    there = ("test", "suite.toml", "--hosts", "local:2", "--devices", "cpu:0")
+    refused = place.run(*there)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "is a program, and other hosts run kernels" in refused.stderr
+    assert "pair/default holds 2 devices" in refused.stderr
+    hosted = ends_of(place.run(*there, "--skip", "pair", "--json"))
+    assert here == {"double/small": ("passed", "cpu:0"), "double/large": ("passed", "cpu:0")}
+    assert hosted.keys() == {*here, "program/default"}
+    assert {*hosted.values()} <= {("passed", "cpu:0@local-1"), ("passed", "cpu:0@local-2")}
+
+
+def ends_of(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
+    """The outcome and the device of each case of a suite."""
+    return {
+        one["case"]: (one["outcome"], one["attempts"][0]["device"])
+        for one in json.loads(done.stdout)["verdicts"]
+    }
 
 
 @pytest.fixture

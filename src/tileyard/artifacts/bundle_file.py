@@ -21,7 +21,7 @@ import zstandard
 
 from tileyard.artifacts.compat import Requirements, unmet
 from tileyard.artifacts.copying import copy_file, scratch_folder, writing_to
-from tileyard.artifacts.folders import Listing, TreeFile, TreeLink, decode_listing
+from tileyard.artifacts.folders import Listing, TreeFile, assemble, decode_listing
 from tileyard.artifacts.objects import ObjectStore, find_digests
 from tileyard.artifacts.trees import Trees
 from tileyard.base.decoding import decode_json
@@ -436,21 +436,16 @@ class Unpacking:
         return listing
 
     def _assemble(self, folder: Path, listing: Listing, uses: Counter[Digest]) -> None:
-        folder.mkdir()
-        for path in listing.folders():
-            (folder / path).mkdir()
-        for path, entry in listing.with_links_last():
-            if isinstance(entry, TreeLink):
-                (folder / path).symlink_to(entry.target)
-            elif isinstance(entry, TreeFile):
-                content = self._contents / entry.digest
-                mode = 0o755 if entry.is_executable else 0o644
-                uses[entry.digest] -= 1
-                if uses[entry.digest]:
-                    copy_file(content, folder / path, mode)
-                else:
-                    content.rename(folder / path)
-                    (folder / path).chmod(mode)
+        def put(digest: Digest, path: Path, mode: int) -> None:
+            content = self._contents / digest
+            uses[digest] -= 1
+            if uses[digest]:
+                copy_file(content, path, mode)
+            else:
+                content.rename(path)
+                path.chmod(mode)
+
+        assemble(folder, listing, put)
 
     def _require_room(self, size: int) -> None:
         if size + _SPARE_BYTES > shutil.disk_usage(self._contents.parent).free:

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -114,7 +114,7 @@ def check_listing(listing: Listing) -> None:
     """Raise UsageError, in one line, for a name or link that a tree must not have."""
     entries = listing.entries
     for path in entries:
-        _check_path(path)
+        check_path(path)
     parents = _parents(entries)
     for path, entry in entries.items():
         if path in parents:
@@ -122,10 +122,11 @@ def check_listing(listing: Listing) -> None:
         if isinstance(entry, TreeFile) and entry.size < 0:
             raise UsageError(f"{path!r} has a size below zero")
         if isinstance(entry, TreeLink):
-            _check_link(path, entry.target, entries)
+            check_link(path, entry.target, entries)
 
 
-def _check_path(path: str) -> None:
+def check_path(path: str) -> None:
+    """Raise UsageError for a name that a tree must not have."""
     names = path.split("/")
     if any(name in ("", ".", "..") or "\0" in name for name in names):
         raise UsageError(f"{path!r} is not a plain path below the tree's root")
@@ -134,8 +135,8 @@ def _check_path(path: str) -> None:
     _require_text(path, f"the name {path!a}")
 
 
-def _check_link(path: str, target: str, entries: dict[str, Entry]) -> None:
-    """Follow a link as the kernel would, since its target may be reached through other links."""
+def check_link(path: str, target: str, entries: dict[str, Entry]) -> None:
+    """Raise UsageError for a link that leads out. It is followed as the kernel would, through others."""
     _require_text(target, f"the target of the link {path!r}")
     if not target or "\0" in target or len(target) > LONGEST_PATH:
         raise UsageError(f"the link {path!r} has no usable target")
@@ -198,6 +199,18 @@ def read_listing(folder: Path) -> Listing:
             )
     holding = {path.rpartition("/")[0] for path in entries}
     return Listing(entries={path: entry for path, entry in entries.items() if path not in holding})
+
+
+def assemble(folder: Path, listing: Listing, put: Callable[[Digest, Path, int], None]) -> None:
+    """Make a folder, new, from its listing; ``put`` makes a file of a content, at a path, in a mode."""
+    folder.mkdir()
+    for path in listing.folders():
+        (folder / path).mkdir()
+    for path, entry in listing.with_links_last():
+        if isinstance(entry, TreeLink):
+            (folder / path).symlink_to(entry.target)
+        elif isinstance(entry, TreeFile):
+            put(entry.digest, folder / path, 0o755 if entry.is_executable else 0o644)
 
 
 def check_folder(folder: Path) -> int:

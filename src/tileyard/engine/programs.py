@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import msgspec
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.footprint import USES, Footprint
 from tileyard.artifacts.objects import canonical_json, digest_parts
+from tileyard.artifacts.toolchains import open_toolchain
 from tileyard.base.errors import TileyardError, UsageError, WorkerLostError
 from tileyard.base.events import StepKind
 from tileyard.base.model import (
@@ -159,6 +161,14 @@ class ProgramSite:
     doubts: tuple[str, ...] = ()
     targets: Mapping[str, Mapping[str, BuildPart]] = field(default_factory=dict)
     proves: bool = True
+
+
+def place_toolchain(bundle: Path, commit: str, home: Path) -> StepSite:
+    """The place of a toolchain's bundle, unpacked. Errors are those of ``open_toolchain``."""
+    found = open_toolchain(bundle, commit, home)
+    whole = found.environment(os.environ)
+    added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
+    return StepSite(toolchain=str(found.folder), tree=found.tree, env=added)
 
 
 def _tell_nobody(case: Case, kind: StepKind, seconds: float) -> None:

@@ -21,7 +21,7 @@ from tileyard.base.modes import make_folder, open_file
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.engine.judge import HandedOver
-from tileyard.engine.provider import LeaseLostError, Waiting, Watch, case_limit_s
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch, case_limit_s
 from tileyard.processes.outcomes import SUSPECT, judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand, time_limit
 from tileyard.workers.command_runs import worker_environment
@@ -91,14 +91,15 @@ class LocalDevices:
     """A provider of devices that this host's own locks protect."""
 
     def __init__(self, site: RunnerSite, devices: Sequence[Device]) -> None:
-        self.slots = tuple(RunnerSlot(site, device) for device in devices)
+        self._slots = tuple(RunnerSlot(site, device) for device in devices)
+        self.slots: Sequence[Slot] = self._slots
 
     async def open(self) -> None:
         """Do nothing: the locks were prepared when the devices were named."""
 
     def withdraw(self) -> None:
         """Begin no further case. The engine itself releases devices that are asked for and not held."""
-        for slot in self.slots:
+        for slot in self._slots:
             slot.withdraw()
 
     async def close(self) -> None:

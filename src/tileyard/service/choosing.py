@@ -43,8 +43,6 @@ async def find_devices(
     """
     if not hosts:
         return target, choose_devices(names, target, bench.settings)
-    if queues := [name for name in names if is_queue(name)]:
-        raise UsageError(f"--hosts: {queues[0]} is a queue of this host")
     names = names or (find_needs(target).device_class,)
     found = await use_hosts(bench, hosts, names, queue_limit_s)
     target = settle_for(target, found)
@@ -54,16 +52,24 @@ async def find_devices(
 
 
 async def use_hosts(
-    bench: "Bench", hosts: str, names: Sequence[str] = (), queue_limit_s: float = QUEUE_LIMIT_S
+    bench: "Bench",
+    hosts: str,
+    names: Sequence[str] = (),
+    queue_limit_s: float = QUEUE_LIMIT_S,
+    slots: int = 0,
 ) -> tuple[Device, ...]:
-    """Start agents, which build for the run; their devices of these names. Raises TileyardError."""
+    """Start agents, which build for the run; their devices of these names, and anonymous ``slots`` of each
+    host, -1 for one per core. Raises TileyardError.
+    """
     from tileyard.engine.hosts.naming import parse_hosts
     from tileyard.engine.hosts.slots import RemoteDevices
 
+    if queues := [name for name in names if is_queue(name)]:
+        raise UsageError(f"--hosts: {queues[0]} is a queue of this host")
     others = RemoteDevices(parse_hosts(hosts), bench.settings)
     bench.use_hosts(others)
     title = f"tileyard, on {socket.gethostname()}"
-    return await others.find(names, title=title, queue_limit_s=queue_limit_s)
+    return await others.find(names, title=title, queue_limit_s=queue_limit_s, slots=slots)
 
 
 async def find_calm(

@@ -178,8 +178,10 @@ async def _open_driver(
     plan: Plan[ResultT], bench: Bench, yard: Yard, stack: AsyncExitStack
 ) -> Driver:
     others: list[LeaseProvider] = []
+    hosted: set[str] = set()
     if bench.hosts is not None:
         bench.hosts.append_log, bench.hosts.emit = yard.append_log, yard.emit
+        hosted = {slot.device.name for slot in bench.hosts.slots}
         others.append(bench.hosts)
         yard.compilers = await bench.hosts.open_builders(yard.compilers or make_pool(yard), yard)
     if plan.programs is not None:
@@ -188,7 +190,8 @@ async def _open_driver(
         tell = partial(_tell_step, yard)
         yard.programs = Programs(plan.programs, bench.settings.home, bench.run, host, tell)
         stack.push_async_callback(yard.programs.close)
-        if slots := [device for device in yard.devices if device.kind == KIND]:
+        own = [device for device in yard.devices if device.name not in hosted]
+        if slots := [device for device in own if device.kind == KIND]:
             others.append(AnonymousSlots(host, slots, yard.programs.share_cores(len(slots))))
     if plan.packed is not None:
         yard.packed = partial(plan.packed, yard.programs)

@@ -40,7 +40,7 @@ from tileyard.processes.steps import (
     run_step,
 )
 from tileyard.targets.command.given import Places, fill, fill_argv, find_site, give
-from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, RunBatch, RunEntry
+from tileyard.workers.protocol import CaseBegan, CaseRan, CommandRun, Golden, RunBatch, RunEntry
 from tileyard.workers.timed_programs import HotOutput, Member, Ran, Runs, draw_orders, is_enough
 
 UNFIT: Final = frozenset(
@@ -116,6 +116,13 @@ def make_case_folder(folder: Path, golden: Digest, trees: Trees, part: GoldenPar
         put(golden, folder / DATA, part.path)
     except UsageError as error:
         raise UsageError(f"golden step made nothing for this case: {error.message}") from error
+
+
+def begin_case_folder(folder: Path, golden: Golden, trees: Trees) -> None:
+    """Mark a case's folder as used; recreate it if an earlier attempt used it."""
+    if (folder / USED).exists() or not (folder / DATA).exists():
+        make_case_folder(folder, golden.tree, trees, golden.part)
+    write_file(folder / USED, b"")
 
 
 class Stores:
@@ -366,11 +373,13 @@ class CommandRuns:
             "works": tuple(str(self._home / other.command.folder / DATA) for other in members),
             **self._find_made(member),
         }
-        if command.toolchain:
-            places["toolchain"] = command.toolchain
+        own = {"suite": command.suite, "toolchain": command.toolchain}
+        places |= {name: place for name, place in own.items() if place}
+        environ = {**os.environ, **command.inherited}
+        shared = {**command.env, **device.env}
         return StepOrder(
             argv=fill_argv(step.argv, places),
-            env=step_environment(step, {**command.env, **device.env}, places, folder / TEMPORARY),
+            env=step_environment(step, shared, places, folder / TEMPORARY, environ),
             cwd=fill(step.cwd, places) or str(folder / DATA),
             log=str(member.log),
             limit_s=(step.limit_s or member.case.limits.run_s) if self._limited else 0.0,
@@ -397,12 +406,8 @@ class CommandRuns:
         return part.is_linked and not trees.is_as_verified(golden.tree, part.path)
 
     def _begin(self, member: Member) -> None:
-        """Mark a case's folder as used; recreate it if an earlier attempt used it."""
         folder = self._home / member.command.folder
-        if (folder / USED).exists() or not (folder / DATA).exists():
-            golden = member.entry.golden
-            make_case_folder(folder, golden.tree, self._stores.trees, golden.part)
-        write_file(folder / USED, b"")
+        begin_case_folder(folder, member.entry.golden, self._stores.trees)
 
 
 class CheckRuns(CommandRuns):
@@ -430,12 +435,16 @@ def _insists(end: StepEnd) -> Outcome:
 
 
 def step_environment(
-    step: Step, shared: Mapping[str, str], places: Places, temporary: Path
+    step: Step,
+    shared: Mapping[str, str],
+    places: Places,
+    temporary: Path,
+    environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """A step's environment: its share of this process's, additions, temporary directory, limit of threads."""
+    """A step's environment: its share of ``environ``, additions, temporary directory, limit of threads."""
     added = {name: fill(text, places) for name, text in step.env.items()}
     threads = dict.fromkeys(THREAD_VARIABLES, str(places["threads"]))
-    given = {**give(os.environ, step), **threads, **find_site().env, **shared}
+    given = {**give(environ, step), **threads, **find_site().env, **shared}
     return {**given, "TMPDIR": str(temporary), **added}
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tileyard.artifacts.digests import FileDigests
+from tileyard.artifacts.inputs import find_named
 from tileyard.artifacts.objects import build_key, canonical_json
 from tileyard.base.errors import HomeError, WorkerLostError
 from tileyard.base.model import (
@@ -27,7 +28,6 @@ from tileyard.engine.hosting import StepHost
 from tileyard.engine.programs import SAYS_WRONG, Programs, ProgramSite
 from tileyard.processes.steps import StepEnd
 from tileyard.targets.command.given import StepSite
-from tileyard.verbs.test.plan.packed import find_named
 from tileyard.workers.command_protocol import (
     CheckBatch,
     CompareOutputs,

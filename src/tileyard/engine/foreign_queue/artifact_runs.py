@@ -290,12 +290,12 @@ def check_environment(task: Task, digest: str, environ: Mapping[str, str]) -> No
         )
 
 
-def read_end(path: Path) -> str:
-    """The end of a case's log, empty if it has none."""
+def read_end(path: Path, most: int = MAX_LOG_CHARS) -> str:
+    """The last ``most`` bytes of a case's log, empty if it has none."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - MAX_LOG_CHARS))
+            file.seek(max(0, size - most))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

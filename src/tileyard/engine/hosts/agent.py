@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
 from tileyard.base.clock import Clock
 from tileyard.base.errors import DamagedError, HomeError, TileyardError, UsageError, WireError
-from tileyard.base.model import Device, Outcome, Side
+from tileyard.base.model import Device, Digest, Outcome, Side
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.devices.locks import prepare_locks
@@ -34,6 +35,7 @@ from tileyard.devices.survey import survey_devices
 from tileyard.engine.borrowing import TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
+from tileyard.engine.hosting import AnonymousSlots, StepHost, make_slots
 from tileyard.engine.hosts.meeting import Address, Ticket, join
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
@@ -59,15 +61,19 @@ from tileyard.engine.hosts.messages import (
     HostDiagnosed,
     HostSurveyed,
     HostTime,
+    IdentifyPython,
     KernelBuilt,
     ObjectPart,
     ObjectsWanted,
     OfferBuilders,
     OfferObjects,
+    OfferTree,
+    OpenToolchain,
     Order,
     OrderDone,
     Ordered,
     OrderRefused,
+    PythonIdentified,
     ReleaseDevice,
     RunOnDevice,
     SendObjects,
@@ -77,18 +83,23 @@ from tileyard.engine.hosts.messages import (
     WithdrawBatches,
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
+from tileyard.engine.hosts.works import ArrivedTrees, CaseFolders, identify_python
 from tileyard.engine.judge import JudgeProcess
-from tileyard.engine.provider import LeaseLostError, Waiting
+from tileyard.engine.programs import WORK, place_toolchain
+from tileyard.engine.provider import LeaseLostError, LeaseProvider, Slot, Waiting
 from tileyard.engine.readmission import Readmission
-from tileyard.engine.runners import RunnerSite, RunnerSlot
+from tileyard.engine.runners import LocalDevices, RunnerSite
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.processes.wire import READ_BYTES
-from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt
+from tileyard.targets.command.given import StepSite, tell_site
+from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt, RunEntry
 
+MOST_PRINTED = 1 << 20
+"""Bytes of the end of what a program printed that the run gets."""
 TellAnswer = Callable[[Answer], None]
 log = logging.getLogger(__name__)
 DOCTOR: Final = "tileyard.verbs.doctor.plan.hosts:report_here"
@@ -96,12 +107,17 @@ DOCTOR: Final = "tileyard.verbs.doctor.plan.hosts:report_here"
 
 
 class Offered:
-    """A device that this host offers, with a judge of its own, which starts when it is needed."""
+    """A device, or an anonymous slot, that this host offers; with a judge of its own, which starts when it is
+    needed, and ``folders`` for cases of programs.
+    """
 
-    def __init__(self, site: RunnerSite, device: Device, judging_cores: tuple[int, ...]) -> None:
-        self.slot = RunnerSlot(site, device)
+    def __init__(
+        self, site: RunnerSite, slot: Slot, judging_cores: tuple[int, ...], folders: CaseFolders
+    ) -> None:
+        self.slot = slot
+        self.folders = folders
         self._site = site
-        self._device = device
+        self._device = slot.device
         self._judge = JudgeProcess(site.home, judging_cores, site.handed_over)
         self._turn_over_s = 0.0
 
@@ -119,19 +135,30 @@ class Offered:
         if self._site.clock.monotonic_s() <= self._turn_over_s:
             return False
         self._begin_turn()
-        if not is_wanted(self._device, self._site.settings.lock_dir):
+        lock_dir = self._site.settings.lock_dir
+        if not self._device.locks or not is_wanted(self._device, lock_dir):
             return False
         await self.slot.release()
         return True
 
     async def run(self, order: RunOnDevice, tell: TellAnswer) -> None:
-        """Run a batch; return once all that ran is judged and told."""
-        entries = {entry.case: entry for entry in order.entries}
-        cases = {case.key: case for case in order.batch.cases}
+        """Run a batch; return once all that ran is judged, or kept for the run, and told."""
+        entries = await self._settle(order.entries, tell)
+        cases = {case.key: case for case in order.batch.cases if case.key in entries}
+        if not entries:
+            tell(BatchEnded(held=True))
+            return
         judging = FarJudging(self._judge, self._site.handed_over, self._device)
-        watch = _Watch(
-            tell, lambda ran: judging.add(ran, entries[ran.case].golden.outputs, cases[ran.case])
-        )
+        keeping: list[asyncio.Task[None]] = []
+
+        def add(ran: CaseRan) -> None:
+            entry, lease = entries[ran.case], watch.leases[ran.case]
+            if entry.command is None:
+                judging.add(ran, entry.golden.outputs, cases[ran.case])
+            else:
+                keeping.append(asyncio.create_task(self._keep(ran, entry, lease, tell)))
+
+        watch = _Watch(tell, add)
 
         def end(ran: CaseRan) -> None:
             path = self._site.home / entries[ran.case].log
@@ -139,21 +166,24 @@ class Offered:
             path.unlink(missing_ok=True)  # what is left to read is the run's now
 
         ended: Answer
-        is_timed = any(case.timing is not None for case in order.batch.cases)
+        batch = msgspec.structs.replace(order.batch, cases=tuple(cases.values()))
+        is_timed = any(case.timing is not None for case in batch.cases)
         verdicts = asyncio.create_task(judging.judge_all(end))
         try:
             with judging.beside(is_timed=is_timed):
-                held = await self.slot.run(order.batch, order.entries, watch)
+                held = await self.slot.run(batch, tuple(entries.values()), watch)
             ended = BatchEnded(held=held and not await self._pass_on())
         except LeaseLostError as error:
             ended = DeviceLost(message=error.message, outcome=error.outcome)
         except asyncio.CancelledError:
-            verdicts.cancel()
+            for task in (verdicts, *keeping):
+                task.cancel()
             raise
         finally:
             judging.finish()
-            await asyncio.wait({verdicts})
-        verdicts.result()
+            await asyncio.wait({verdicts, *keeping})
+        for task in (verdicts, *keeping):
+            task.result()
         tell(ended)
 
     async def wait_until_well(self) -> None:
@@ -166,6 +196,43 @@ class Offered:
                 await well.wait()
         finally:
             probing.close()
+
+    async def _settle(self, entries: Sequence[RunEntry], tell: TellAnswer) -> dict[str, RunEntry]:
+        """The entries with places of this host; one for which there is no room has ended."""
+        await self._clear()
+        settled = {entry.case: entry for entry in entries if entry.command is None}
+        for entry in (entry for entry in entries if entry.command is not None):
+            try:
+                settled[entry.case] = await asyncio.to_thread(self.folders.settle, entry)
+            except (TileyardError, OSError) as error:
+                ran = CaseRan(
+                    case=entry.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
+                )
+                tell(CaseEnded(ran=ran, lease=0))
+        return settled
+
+    async def _keep(self, ran: CaseRan, entry: RunEntry, lease: int, tell: TellAnswer) -> None:
+        """Keep what a program left until the next batch, and tell how its case ended."""
+        work, refused = Digest(""), tuple[str, ...]()
+        if ran.outcome is not Outcome.INFRA_ERROR:
+            try:
+                work, refused = await asyncio.to_thread(self.folders.keep, entry)
+            except (TileyardError, OSError) as error:
+                message = f"what it left cannot be kept: {error}"
+                ran = msgspec.structs.replace(ran, outcome=Outcome.INFRA_ERROR, message=message)
+        log = read_end(Path(entry.log), MOST_PRINTED)
+        log += "".join(f"==== not sent back: {line}\n" for line in refused)
+        tell(CaseEnded(ran=ran, lease=lease, log=log, work=work))
+
+    async def release(self) -> None:
+        """Give the device up, and remove what programs have left: the run has it."""
+        await self.slot.release()
+        await self._clear()
+
+    async def _clear(self) -> None:
+        if self.folders.are_there:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(self.folders.clear)
 
     async def close(self) -> None:
         """End the runner and then the judge."""
@@ -195,6 +262,11 @@ class Agent:
         self._channel = channel
         self._objects = ObjectStore(settings.home / "objects")
         self._arrivals = Arrivals(self._objects)
+        self._folder = settings.home / WORK / f"agent-{secrets.token_hex(4)}"
+        self._trees = ArrivedTrees(self._folder, self._objects)
+        self._files = Arrivals(self._trees.files)
+        self._steps = StepHost(settings.home, settings.cores)
+        self._lenders: tuple[LeaseProvider, ...] = ()
         self._site: RunnerSite | None = None
         self._offered: dict[str, Offered] = {}
         self._sides: dict[str, Side] = {}
@@ -244,7 +316,8 @@ class Agent:
                 self._answer(number, HostTime(at=Clock().wall_s()))
             case ObjectPart():
                 try:
-                    if self._arrivals.take(order):
+                    arrivals = self._files if order.is_of_tree else self._arrivals
+                    if arrivals.take(order):
                         self._answer(number, OrderDone())
                 except (DamagedError, HomeError, OSError) as error:
                     self._answer(number, OrderRefused(message=f"cannot store objects: {error}"))
@@ -274,26 +347,20 @@ class Agent:
             case RunOnDevice(device=name):
                 await self._find(name).run(order, tell)
             case ReleaseDevice(device=name):
-                await self._find(name).slot.release()
+                await self._find(name).release()
                 tell(OrderDone())
             case AwaitRecovery(device=name):
                 await self._find(name).wait_until_well()
                 tell(OrderDone())
             case WithdrawBatches():
-                for offered in self._offered.values():
-                    offered.slot.withdraw()
+                self._withdraw()
                 tell(OrderDone())
-            case OfferObjects(digests=digests, builds=builds):
-                for key, manifest in builds.items():
-                    self._objects.put_record("build", key, manifest)
-                lacking = tuple(one for one in digests if not self._objects.has(one))
-                tell(ObjectsWanted(digests=lacking))
-            case SendObjects(digests=digests):
-                for part in (
-                    one for digest in digests for one in read_parts(self._objects, digest)
-                ):
-                    # Past the queue: no more of an object is read than can be sent.
-                    await self._channel.send(Answered(number=number, answer=part))
+            case OfferObjects() | OfferTree() | OpenToolchain():
+                tell(ObjectsWanted(digests=await asyncio.to_thread(self._take_in, order)))
+            case IdentifyPython(python=path):
+                tell(PythonIdentified(identity=await asyncio.to_thread(identify_python, path)))
+            case SendObjects():
+                await self._send_objects(number, order)
                 tell(OrderDone())
             case OfferBuilders():
                 tell(BuildersOffered(cores=self._offer_builders(order).cores))
@@ -327,8 +394,51 @@ class Agent:
         )
         timed = {core for device in devices for core in device.cores}
         free = tuple(core for core in settings.cores if core not in timed) or settings.cores
-        self._offered = {d.name: Offered(self._site, d, free) for d in devices}
-        return devices
+        slots = make_slots(len(settings.cores) if order.slots < 0 else order.slots)
+        places = asyncio.Semaphore(max(1, len(slots)))
+        anonymous = AnonymousSlots(self._steps, slots, places)
+        self._lenders = LocalDevices(self._site, devices), anonymous
+        for slot in (slot for lender in self._lenders for slot in lender.slots):
+            folders = CaseFolders(self._folder / str(len(self._offered)), self._trees)
+            self._offered[slot.device.name] = Offered(self._site, slot, free, folders)
+        return (*devices, *slots)
+
+    def _withdraw(self) -> None:
+        for lender in self._lenders:
+            lender.withdraw()
+
+    async def _send_objects(self, number: int, order: SendObjects) -> None:
+        device = order.device
+        objects = self._find(device).folders.kept if device else self._objects
+        for digest in order.digests:
+            for part in read_parts(objects.path(digest), digest):
+                # Past the queue: no more of an object is read than can be sent.
+                await self._channel.send(Answered(number=number, answer=part))
+
+    def _take_in(self, order: OfferObjects | OfferTree | OpenToolchain) -> tuple[Digest, ...]:
+        """Use what is offered; or the objects that are needed for that and are not here."""
+        match order:
+            case OfferObjects(digests=digests, builds=builds):
+                for key, manifest in builds.items():
+                    self._objects.put_record("build", key, manifest)
+                return tuple(one for one in digests if not self._objects.has(one))
+            case OfferTree(listing=listing):
+                return self._trees.assemble(listing)
+            case OpenToolchain():
+                return self._open_toolchain(order)
+            case _:
+                assert_never(order)
+
+    def _open_toolchain(self, order: OpenToolchain) -> tuple[Digest, ...]:
+        """Tell the processes that run steps, which start later, where the toolchain is."""
+        if not self._objects.has(order.bundle):
+            return (order.bundle,)
+        make_folder(self._folder)
+        named = self._folder / Path(order.name).name  # errors have its name
+        named.unlink(missing_ok=True)
+        named.symlink_to(self._objects.path(order.bundle).absolute())
+        tell_site(place_toolchain(named, order.commit, self._settings.home))
+        return ()
 
     def _offer_builders(self, order: OfferBuilders) -> CompilePool:
         if self._pool is not None:
@@ -384,9 +494,15 @@ class Agent:
         await asyncio.gather(*(offered.close() for offered in self._offered.values()))
         if self._pool is not None:
             await self._pool.close()
+        await asyncio.gather(*(lender.close() for lender in self._lenders))
+        await self._steps.aclose()
         if self._site is not None:
             self._site.handed_over.close()
         self._arrivals.close()
+        self._files.close()
+        with contextlib.suppress(OSError):
+            remove_folder(self._folder)
+            self._folder.parent.rmdir()
 
 
 def _look_at_host(
@@ -433,6 +549,7 @@ def _serve(
     until_stdin_ends: bool = False,
 ) -> None:
     go_on_with_parent_gone()
+    tell_site(StepSite())  # that of the run is another host's
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # a terminal's is for the run, which says what follows

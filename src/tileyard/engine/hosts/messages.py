@@ -42,12 +42,15 @@ class Beat(Record, tag="beat"):
 
 
 class FindDevices(Record, tag="find_devices"):
-    """Offer the devices of these names. Answer: DevicesFound, or OrderRefused."""
+    """Offer the devices of these names, and this many anonymous ``slots``, -1 for one for each core.
+    Answer: DevicesFound, or OrderRefused.
+    """
 
     names: tuple[str, ...]
     title: str
     queue_limit_s: float
     plugins: dict[str, str]
+    slots: int = 0
 
 
 class WarmDevice(Record, tag="warm_device"):
@@ -64,7 +67,9 @@ class AcquireDevice(Record, tag="acquire_device"):
 
 
 class RunOnDevice(Record, tag="run_on_device"):
-    """Run a batch, and judge its outputs there. Answers: CaseBegan, CaseEnded; BatchEnded, or DeviceLost."""
+    """Run a batch, and judge the outputs of kernels there. What cases of programs left is kept for the run
+    until the device's next order. Answers: CaseBegan, CaseEnded; BatchEnded, or DeviceLost.
+    """
 
     device: str
     batch: Batch
@@ -100,18 +105,46 @@ class OfferObjects(Record, tag="offer_objects"):
     builds: dict[str, bytes]
 
 
+class OfferTree(Record, tag="offer_tree"):
+    """The listing of a tree that the next batch needs. Answer: ObjectsWanted: those of its files that
+    this host lacks; none if the tree is there, or was assembled.
+    """
+
+    listing: bytes
+
+
+class IdentifyPython(Record, tag="identify_python"):
+    """Say which Python is at this path, empty for the agent's own. Answer: PythonIdentified."""
+
+    python: str
+
+
+class OpenToolchain(Record, tag="open_toolchain"):
+    """Unpack this bundle, an object, for all steps. Answer: ObjectsWanted: it, or none once that is done."""
+
+    bundle: Digest
+    name: str
+    commit: str
+
+
 class ObjectPart(Record, tag="object_part"):
-    """A part of an object, in order. No answer but to the last part: OrderDone, or OrderRefused."""
+    """A part of an object, in order; ``is_of_tree``: it is needed only to assemble trees. No answer but
+    to the last part: OrderDone, or OrderRefused.
+    """
 
     digest: Digest
     data: bytes
     is_last: bool
+    is_of_tree: bool = False
 
 
 class SendObjects(Record, tag="send_objects"):
-    """Send objects of this host. Answers: each one's ObjectParts; OrderDone, or OrderRefused."""
+    """Send objects of this host, or what cases of programs have left on a ``device``. Answers: each one's
+    ObjectParts; OrderDone, or OrderRefused.
+    """
 
     digests: tuple[Digest, ...]
+    device: str = ""
 
 
 class OfferBuilders(Record, tag="offer_builders"):
@@ -173,6 +206,9 @@ Order = (
     | WithdrawBatches
     | CancelOrder
     | OfferObjects
+    | OfferTree
+    | OpenToolchain
+    | IdentifyPython
     | ObjectPart
     | SendObjects
     | OfferBuilders
@@ -232,11 +268,14 @@ class DeviceLost(Record, tag="device_lost"):
 
 
 class CaseEnded(Record, tag="case_ended"):
-    """How a case ended, judged, and the end of its log."""
+    """How a case ended, judged if it is a kernel, and the end of its log. ``work`` is the listing of what
+    a program left in its folder, an object, empty for none.
+    """
 
     ran: CaseRan
     lease: int
     log: str = ""
+    work: Digest = Digest("")
 
 
 class BatchEnded(Record, tag="batch_ended"):
@@ -249,6 +288,12 @@ class ObjectsWanted(Record, tag="objects_wanted"):
     """Those among the offered objects that this host lacks."""
 
     digests: tuple[Digest, ...]
+
+
+class PythonIdentified(Record, tag="python_identified"):
+    """The version and the digest of an interpreter, or ``none``."""
+
+    identity: str
 
 
 class BuildersOffered(Record, tag="builders_offered"):
@@ -297,6 +342,7 @@ Answer = (
     | ObjectsWanted
     | ObjectPart
     | BuildersOffered
+    | PythonIdentified
     | TargetInfo
     | KernelBuilt
     | PartBuilt

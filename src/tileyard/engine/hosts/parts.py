@@ -1,5 +1,6 @@
 """Objects on their way between a run and an agent, in parts, so that nothing waits long behind one."""
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,15 +17,15 @@ from tileyard.engine.hosts.messages import ObjectPart
 PART_BYTES: Final = 1 << 20
 
 
-def read_parts(objects: ObjectStore, digest: Digest) -> Iterator[ObjectPart]:
-    """An object's parts, in order, one at least. Raises DamagedError if it is not here."""
-    with objects.path(digest).open("rb") as file:
+def read_parts(path: Path, digest: Digest, *, is_of_tree: bool = False) -> Iterator[ObjectPart]:
+    """The parts of an object, in a file, in order, one at least."""
+    with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         is_last = False
         while not is_last:
             data = file.read(PART_BYTES)
             is_last = file.tell() >= size or not data
-            yield ObjectPart(digest=digest, data=data, is_last=is_last)
+            yield ObjectPart(digest=digest, data=data, is_last=is_last, is_of_tree=is_of_tree)
 
 
 class Arrivals:
@@ -34,15 +35,33 @@ class Arrivals:
         self._objects = objects
         self._folder = objects.root / "tmp"
         self._open: dict[Digest, tuple[Path, BinaryIO]] = {}
+        self._failed: set[Digest] = set()
 
     def take(self, part: ObjectPart) -> bool:
-        """Keep a part; whether its object is here now. Raises DamagedError, HomeError and OSError."""
+        """Keep a part; whether its object is here now. Raises DamagedError, HomeError and OSError; the
+        object's other parts are then ignored.
+        """
+        if part.digest in self._failed:
+            if part.is_last:
+                self._failed.remove(part.digest)
+            return False
+        try:
+            return self._take(part)
+        except OSError:
+            if not part.is_last:
+                self._failed.add(part.digest)
+            if part.digest in self._open:
+                self._remove(part.digest)
+            raise
+
+    def _take(self, part: ObjectPart) -> bool:
         if part.digest not in self._open:
             make_folder(self._folder)
             number, name = tempfile.mkstemp(dir=self._folder)
             self._open[part.digest] = Path(name), os.fdopen(number, "w+b")
         path, file = self._open[part.digest]
         file.write(part.data)
+        file.flush()
         if not part.is_last:
             return False
         del self._open[part.digest]
@@ -58,6 +77,10 @@ class Arrivals:
     def close(self) -> None:
         """Remove what has not arrived whole."""
         while self._open:
-            path, file = self._open.popitem()[1]
+            self._remove(next(iter(self._open)))
+
+    def _remove(self, digest: Digest) -> None:
+        path, file = self._open.pop(digest)
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it cannot write what is left either
             file.close()
-            path.unlink(missing_ok=True)

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 from tileyard.artifacts.copying import remove_folder
+from tileyard.artifacts.folders import Listing, TreeFile, encode_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import TileyardError, ToolMissingError, UsageError, WireError
 from tileyard.base.model import BuildKey, Digest
@@ -38,10 +41,13 @@ from tileyard.engine.hosts.messages import (
     ObjectPart,
     ObjectsWanted,
     OfferObjects,
+    OfferTree,
+    OpenToolchain,
     Order,
     OrderDone,
     Ordered,
     OrderRefused,
+    PythonIdentified,
     SendObjects,
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
@@ -58,9 +64,18 @@ END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
 LAST = (
     *(OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted),
-    *(BuildersOffered, TargetInfo, HostSurveyed, HostTime, HostDiagnosed),
+    *(BuildersOffered, TargetInfo, HostSurveyed, HostTime, HostDiagnosed, PythonIdentified),
 )
 """The answers that end an order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentTree:
+    """A tree for a host, or the part of one that it needs: its files are in ``folder``."""
+
+    digest: Digest
+    listing: Listing
+    folder: Path
 
 
 Prepare = Callable[["HostSession"], Awaitable[None]]
@@ -204,21 +219,59 @@ class HostSession:
                 return
             order = OfferObjects(digests=new, builds=manifests)
             wanted = await self.ask(order, ObjectsWanted)
-            for digest in wanted.digests:
-                await self._send_object(digest)
+            await self._send_each(
+                read_parts(self._objects.path(digest), digest) for digest in wanted.digests
+            )
             self._known.update(new)
             self._built.update(own)
 
+    async def send_tree(self, tree: SentTree) -> None:
+        """Have the host know a tree, whose files are sent once. Raises as ``follow``, and OSError."""
+        async with self._sending:
+            if tree.digest in self._known:
+                return
+            order = OfferTree(listing=encode_listing(tree.listing))
+            wanted = (await self.ask(order, ObjectsWanted)).digests
+            files = {
+                one.digest: path
+                for path, one in tree.listing.entries.items()
+                if isinstance(one, TreeFile)
+            }
+            await self._send_each(
+                read_parts(tree.folder / files[digest], digest, is_of_tree=True)
+                for digest in wanted
+            )
+            if wanted and (await self.ask(order, ObjectsWanted)).digests:
+                raise UsageError(f"host {self.name}: files of a tree are gone again")
+            self._known.add(tree.digest)
+
+    async def open_toolchain(self, bundle: Path, digest: Digest, commit: str) -> None:
+        """Have the host unpack a toolchain for its steps. Raises as ``follow``."""
+        order = OpenToolchain(bundle=digest, name=bundle.name, commit=commit)
+        if (await self.ask(order, ObjectsWanted)).digests:
+            await self._send_each([read_parts(bundle, digest)])
+            await self.ask(order, ObjectsWanted)
+
     async def fetch_objects(self, digests: Iterable[Digest]) -> None:
         """Get what this run lacks of these objects of the host. Raises as ``follow``, and DamagedError."""
-        wanted = tuple(dict.fromkeys(one for one in digests if not self._objects.has(one)))
-        if wanted:
-            with contextlib.closing(Arrivals(self._objects)) as arrivals:
-                async with contextlib.aclosing(self.follow(SendObjects(digests=wanted))) as answers:
-                    async for answer in answers:
-                        if isinstance(answer, ObjectPart) and arrivals.take(answer):
-                            self.fetched += 1
+        digests = tuple(digests)
+        await self._fetch(digests, self._objects)
         self._known.update(digests)
+
+    async def fetch_left(self, digests: Iterable[Digest], device: str, into: ObjectStore) -> None:
+        """Get objects that cases of programs have left on a device. Raises as ``fetch_objects``."""
+        await self._fetch(digests, into, device)
+
+    async def _fetch(self, digests: Iterable[Digest], into: ObjectStore, device: str = "") -> None:
+        wanted = tuple(dict.fromkeys(one for one in digests if not into.has(one)))
+        if not wanted:
+            return
+        order = SendObjects(digests=wanted, device=device)
+        with contextlib.closing(Arrivals(into)) as arrivals:
+            async with contextlib.aclosing(self.follow(order)) as answers:
+                async for answer in answers:
+                    if isinstance(answer, ObjectPart) and arrivals.take(answer):
+                        self.fetched += 1
 
     def note_built(self, build: BuildKey) -> None:
         """This artifact was built there: it need not be offered."""
@@ -307,15 +360,27 @@ class HostSession:
             await self._is_lost.wait()
             raise SessionLostError(f"host {self.name}: {self._lost}") from None
 
-    async def _send_object(self, digest: Digest) -> None:
-        number = next(self._numbers)
-        answers = self._answers[number] = asyncio.Queue()
+    async def _send_each(self, objects: Iterable[Iterable[ObjectPart]]) -> None:
+        """Send objects, each in its parts, one after another without a wait for the answers in between."""
+        waiting: deque[asyncio.Queue[Answer | None]] = deque()
+        numbers: list[int] = []
         try:
-            for part in read_parts(self._objects, digest):
-                await self._send(number, part)
-            answer = await answers.get()
+            for parts in objects:
+                numbers.append(next(self._numbers))
+                waiting.append(asyncio.Queue())
+                self._answers[numbers[-1]] = waiting[-1]
+                for part in parts:
+                    await self._send(numbers[-1], part)
+                while waiting and not waiting[0].empty():
+                    await self._take_answer(waiting.popleft())
+            while waiting:
+                await self._take_answer(waiting.popleft())
         finally:
-            del self._answers[number]
+            for number in numbers:
+                del self._answers[number]
+
+    async def _take_answer(self, answers: asyncio.Queue[Answer | None]) -> None:
+        answer = await answers.get()
         if answer is None:
             raise SessionLostError(f"host {self.name}: {self._lost}")
         if isinstance(answer, OrderRefused):

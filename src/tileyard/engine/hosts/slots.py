@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
-from tileyard.artifacts.manifest import find_artifact
+from tileyard.artifacts.folders import digest_file
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
 from tileyard.base.errors import DamagedError, TileyardError, UsageError
@@ -30,14 +34,18 @@ from tileyard.engine.hosts.messages import (
     DevicesFound,
     DeviceWaits,
     FindDevices,
+    IdentifyPython,
     OrderDone,
+    PythonIdentified,
     ReleaseDevice,
     RunOnDevice,
     WarmDevice,
     WithdrawBatches,
 )
 from tileyard.engine.hosts.placing import Placing
-from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.engine.hosts.programs import FarPrograms
+from tileyard.engine.hosts.session import HostSession, SentTree, SessionLostError
+from tileyard.engine.hosts.works import identify_python
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
@@ -68,17 +76,21 @@ class RemoteDevices:
         self._order = FindDevices(names=(), title="", queue_limit_s=0.0, plugins={})
         self._open: tuple[int | None, int | None] | None = None
         self.slots: Sequence[Slot] = ()
+        self.programs = FarPrograms(settings.home)
         self.withdrawn = 0
+        self._pythons: dict[str, str] = {}
+        self._toolchain: tuple[Path, Digest, str] | None = None
         self._withdrawing: set[asyncio.Task[None]] = set()
 
     async def find(
-        self, names: Sequence[str], *, title: str, queue_limit_s: float
+        self, names: Sequence[str], *, title: str, queue_limit_s: float, slots: int = 0
     ) -> tuple[Device, ...]:
-        """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``. Raises
-        TileyardError, and leaves nothing behind.
+        """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``, and anonymous
+        ``slots`` of each host, -1 for one per core. Raises TileyardError, and leaves nothing behind.
         """
         order = self._order = FindDevices(
             names=tuple(names),
+            slots=slots,
             title=title,
             queue_limit_s=queue_limit_s,
             plugins=self._settings.plugins,
@@ -127,8 +139,21 @@ class RemoteDevices:
         now, then = ({one.name: one.identity for one in each.devices} for each in (found, before))
         if now != then:
             raise UsageError(f"host {session.name} has other devices than before")
+        for path, identity in self._pythons.items():
+            await _require_python(session, path, identity)
         if self._open is not None:
             await builders.open(*self._open)
+        if self._toolchain is not None:
+            await session.open_toolchain(*self._toolchain)
+
+    async def open_toolchain(self, bundle: Path, commit: str) -> None:
+        """Have every host unpack a toolchain for its steps. Raises TileyardError."""
+        digest = await asyncio.to_thread(lambda: digest_file(bundle.resolve()))
+        self._toolchain = bundle, digest, commit
+        try:
+            await asyncio.gather(*(one.open_toolchain(*self._toolchain) for one in self._sessions))
+        except SessionLostError as error:
+            raise UsageError(str(error)) from error
 
     def _note_lost(self, host: str, why: str) -> None:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
@@ -164,6 +189,16 @@ class RemoteDevices:
             own, self._hosts, yard.authors.sides, self._objects, is_foreign=self._is_foreign
         )
 
+    async def require_pythons(self, paths: Iterable[str]) -> None:
+        """Raise UsageError if a host has another Python at one of these paths. Raises TileyardError."""
+        try:
+            for path in paths:
+                own = self._pythons[path] = await asyncio.to_thread(identify_python, path)
+                checking = (_require_python(one, path, own) for one in self._sessions)
+                await asyncio.gather(*checking)
+        except SessionLostError as error:
+            raise UsageError(str(error)) from error
+
     async def open(self) -> None:
         """Do nothing: the agents run since the devices were named."""
 
@@ -190,8 +225,8 @@ class RemoteDevices:
         artifact = find_artifact(entry.build, self._objects)
         if artifact is None:
             raise DamagedError(f"artifact {entry.build} is not in {self._objects.root}")
-        files, golden = artifact.manifest.files.values(), entry.golden
-        needed = tuple(filter(None, (*files, *golden.inputs, *golden.outputs)))
+        files = [file for name, file in artifact.manifest.files.items() if name != TREE_FILE]
+        needed = tuple(filter(None, (*files, *entry.golden.inputs, *entry.golden.outputs)))
         for digest in needed:
             self._objects.path(digest)
         return needed
@@ -260,33 +295,37 @@ class RemoteSlot:
         of which something is missing here is answered, and not sent.
         """
         withdrawn = self._hosts.withdrawn
-        needed: dict[str, tuple[Digest, ...]] = {}
+        needed: dict[str, _Needed] = {}
         for entry in _choose(batch, entries):
             try:
-                needed[entry.case] = self._list_needed(entry)
-            except (DamagedError, OSError) as error:
+                needed[entry.case] = await self._prepare(entry)
+            except (TileyardError, OSError) as error:
                 watch.ran(self._fail(entry.case, str(error)), self.device.name, self._lease)
-        chosen = tuple(entry for entry in entries if entry.case in needed)
-        if not chosen:
+        if not needed:
             return True
         with self._losing():
             self._require_session()
-            digests = (digest for each in needed.values() for digest in each)
-            await self._session.send_objects(digests, {entry.build for entry in chosen})
+            for tree in (tree for one in needed.values() for tree in one.trees):
+                await self._session.send_tree(tree)
+            digests = (digest for one in needed.values() for digest in one.objects)
+            builds = {one.entry.build for one in needed.values()}
+            await self._session.send_objects(digests, builds)
             if self._hosts.withdrawn != withdrawn:
                 return True
             self._require_session()
-            cases = tuple(case for case in batch.cases if case.key in needed)
             order = RunOnDevice(
                 device=self._name,
-                batch=msgspec.structs.replace(batch, cases=cases),
-                entries=chosen,
+                batch=msgspec.structs.replace(
+                    batch, cases=tuple(case for case in batch.cases if case.key in needed)
+                ),
+                entries=tuple(one.far for one in needed.values()),
             )
-            return await self._follow(order, watch)
+            return await self._follow(order, needed, watch)
 
-    async def _follow(self, order: RunOnDevice, watch: Watch) -> bool:
+    async def _follow(
+        self, order: RunOnDevice, needed: Mapping[str, "_Needed"], watch: Watch
+    ) -> bool:
         """Report what becomes of a batch. Raises SessionLostError if no case was running."""
-        entries = {entry.case: entry for entry in order.entries}
         current = ""
         try:
             async with contextlib.aclosing(self._session.follow(order)) as answers:
@@ -294,11 +333,8 @@ class RemoteSlot:
                     match answer:
                         case CaseBegan(case=current):
                             watch.began(current)
-                        case CaseEnded(ran=ran, lease=lease, log=text):
-                            entry = entries[ran.case]
-                            self._hosts.append_log(entry.log, text)
-                            if ran.outcome is Outcome.INFRA_ERROR:
-                                self._session.forget()  # something may be gone there, or damaged
+                        case CaseEnded(ran=ran, lease=lease):
+                            ran = await self._end(answer, needed[ran.case])
                             current = "" if current == ran.case else current
                             watch.ran(ran, self.device.name, lease)
                         case BatchEnded(held=held):
@@ -314,6 +350,14 @@ class RemoteSlot:
             return False
         raise AssertionError("an order ended without an answer")
 
+    async def _prepare(self, entry: RunEntry) -> "_Needed":
+        """What a case needs there. Raises TileyardError and OSError."""
+        objects = self._list_needed(entry)
+        if entry.command is None:
+            return _Needed(entry, entry, objects, ())
+        far, trees = await asyncio.to_thread(self._hosts.programs.prepare, entry)
+        return _Needed(entry, far, objects, trees)
+
     def _list_needed(self, entry: RunEntry) -> tuple[Digest, ...]:
         """The objects that a case needs, verified unless all are there already. Raises DamagedError."""
         golden = (*entry.golden.inputs, *entry.golden.outputs)
@@ -325,6 +369,20 @@ class RemoteSlot:
         """Raise SessionLostError if the lease was of an earlier session."""
         if self._of_session != self._session.number:
             raise SessionLostError(f"host {self._session.name}: its agent was started again")
+
+    async def _end(self, ended: CaseEnded, needed: "_Needed") -> CaseRan:
+        """How a case ended, once this run has what it left."""
+        entry, ran = needed.entry, ended.ran
+        self._hosts.append_log(entry.log, ended.log)
+        if ended.work:
+            try:
+                fetching = self._hosts.programs.fetch_work
+                await fetching(self._session, self._name, entry, ended.work)
+            except (SessionLostError, TileyardError, OSError) as error:
+                ran = self._fail(ran.case, str(error))
+        if ran.outcome is Outcome.INFRA_ERROR:
+            self._session.forget()  # something may be gone there, or damaged
+        return ran
 
     def _fail(self, case: str, message: str) -> CaseRan:
         return CaseRan(
@@ -346,6 +404,21 @@ class RemoteSlot:
             yield
         except (SessionLostError, TileyardError, OSError) as error:
             raise LeaseLostError(str(error)) from error
+
+
+async def _require_python(session: HostSession, path: str, own: str) -> None:
+    order = IdentifyPython(python="" if path == sys.executable else path)
+    found = (await session.ask(order, PythonIdentified)).identity
+    if found != own:
+        raise UsageError(f"host {session.name} has {found} in place of {path}, which is {own}")
+
+
+@dataclass(frozen=True)
+class _Needed:
+    entry: RunEntry
+    far: RunEntry
+    objects: tuple[Digest, ...]
+    trees: tuple[SentTree, ...]
 
 
 def _choose(batch: Batch, entries: Sequence[RunEntry]) -> Sequence[RunEntry]:

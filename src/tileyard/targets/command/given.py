@@ -94,10 +94,10 @@ class StepSite(Record):
 
     def generalize(self, template: str) -> str:
         """The template with places in place of these paths."""
-        for place in ("suite", "python"):
+        for place, end in (("python", ""), ("suite", r"(?![\w.-])")):  # not of a folder beside it
             path = self.places.get(place, "")
             if len(path) > 1:
-                template = template.replace(path, f"{{{place}}}")
+                template = re.sub(re.escape(path) + end, f"{{{place}}}", template)
         return template
 
 

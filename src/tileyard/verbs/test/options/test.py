@@ -169,8 +169,6 @@ def start_test(suite: str, given: TestOptions) -> StartTest:
         raise UsageError("give a suite, or a bundle with --from")
     if options["devices"]:
         refuse_unused("with --devices: as many cases run at once", {"--slots": options["slots"]})
-    if options["hosts"]:
-        refuse_unused("with --hosts: they have their devices", {"--slots": options["slots"]})
     if bundle:
         refuse_unused("with --from: its kernels are built", {"--sanitize": options["sanitize"]})
     if not (options["toolchain"] or bundle):

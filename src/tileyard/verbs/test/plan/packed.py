@@ -2,10 +2,7 @@
 where it is opened they become local paths.
 """
 
-import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from tileyard.artifacts.bundle_file import BundleManifest
-from tileyard.artifacts.digests import find_arguments, find_files, is_file
+from tileyard.artifacts.inputs import list_inputs, pack_inputs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.decoding import decode_json
@@ -27,8 +24,6 @@ from tileyard.verbs.test.plan.choosing import fits_case
 from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import RunEntry
 
-END = r"[^\s\"'`:;,|&<>(){}]+"
-"""What a path within a longer text consists of."""
 Entry = TypeVar("Entry", Rule, Quarantine)
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"
 
@@ -64,7 +59,9 @@ def pack_suite(
         ),
         entries=dict(entries),
         targets={case.id: targets[case.id] for case in cases},
-        files=_pack_files(cases, Path(suite.folder), objects),
+        files=pack_inputs(
+            list_inputs(_list_late(cases), Path(suite.folder)), Path(suite.folder), objects
+        ),
     )
     text = msgspec.json.encode(packed).decode()
     for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
@@ -127,42 +124,10 @@ class _Files(Record):
     files: Digest
 
 
-def _pack_files(cases: Sequence[SuiteCase], folder: Path, objects: ObjectStore) -> Digest:
-    """A tree of the files that run and check steps of these cases name within the suite's folder."""
-    with tempfile.TemporaryDirectory() as name:
-        for file in sorted(set(_find_files(cases, folder))):
-            into = Path(name, file.relative_to(folder))
-            into.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, into)
-        return Trees(objects).put(Path(name))
-
-
-def _find_files(cases: Sequence[SuiteCase], folder: Path) -> Iterator[Path]:
-    steps = [step for case in cases for step in _late_steps(case.work)]
-    patterns = {pattern for step in steps for pattern in (*step.inputs, *find_named(step, folder))}
-    for pattern in patterns:
-        yield from (f for f in find_files(folder, pattern) if f.is_relative_to(folder))
-
-
-def find_named(step: Step, folder: Path) -> list[str]:
-    """The files that a step names in arguments and variables without declaring them: whole arguments, and
-    files of that folder in longer texts, as ``--data={suite}/a.txt``, which it may read or write: these are
-    packed and in no key.
-    """
-    within = re.compile(re.escape(f"{folder}/") + END)
-    found = dict.fromkeys(find_arguments(step, folder))
-    for text in (*step.argv, *step.env.values()):
-        for name in within.findall(text):
-            # A path that continues with a place is not complete yet.
-            if f"{name}{{" not in text and is_file(folder, name):
-                found[name] = None
-    return list(found)
-
-
-def _late_steps(work: object) -> Sequence[Step]:
-    if not isinstance(work, CommandWork):
-        return ()
-    return tuple(list_late_steps(work).values())
+def _list_late(cases: Sequence[SuiteCase]) -> Iterator[Step]:
+    for case in cases:
+        if isinstance(case.work, CommandWork):
+            yield from list_late_steps(case.work).values()
 
 
 def _quote(path: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundles import read_manifest
-from tileyard.artifacts.toolchains import open_toolchain
+from tileyard.artifacts.inputs import find_named
 from tileyard.base.errors import UsageError
 from tileyard.base.model import (
     Case,
@@ -28,7 +28,7 @@ from tileyard.base.model import (
 )
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
-from tileyard.engine.programs import CASE
+from tileyard.engine.programs import CASE, place_toolchain
 from tileyard.targets.command.given import StepSite
 from tileyard.targets.registry import COMMAND
 from tileyard.verbs.test.options.suites import Wish
@@ -36,7 +36,6 @@ from tileyard.verbs.test.plan.budget import hold_one
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.files.steps import double
 from tileyard.verbs.test.plan.kernel_cases import ONLY
-from tileyard.verbs.test.plan.packed import find_named
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.reading import read_suite
 from tileyard.verbs.test.plan.source import limit_runner
@@ -115,10 +114,8 @@ def open_site(toolchain: str, commit: str, suite: str, settings: Settings) -> St
     """The place of a suite with a toolchain's bundle, unpacked. Errors are those of ``open_toolchain``."""
     needed = read_manifest(Path(toolchain)).requires.prerequisites
     require_prerequisites(toolchain, needed, settings)
-    found = open_toolchain(Path(toolchain), commit, settings.make_home())
-    whole = found.environment(os.environ)
-    added = {name: text for name, text in whole.items() if os.environ.get(name) != text}
-    return StepSite(suite=suite, toolchain=str(found.folder), tree=found.tree, env=added)
+    site = place_toolchain(Path(toolchain), commit, settings.make_home())
+    return msgspec.structs.replace(site, suite=suite)
 
 
 def choose_cases(suite: Suite, select: tuple[str, ...]) -> tuple[tuple[SuiteCase, ...], int]:

@@ -1,5 +1,6 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,24 +13,42 @@ from tileyard.artifacts.bundles import Packing, open_bundle, read_manifest, writ
 from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.artifacts.program_files import PYTHON
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import Note, RunStarted, StepKind, describe_lost
-from tileyard.base.model import CommandWork, Device, KernelWork, Outcome, Side, Trial, find_case
+from tileyard.base.model import (
+    CommandWork,
+    Device,
+    KernelWork,
+    Outcome,
+    Side,
+    Step,
+    Trial,
+    Work,
+    find_case,
+)
 from tileyard.base.settings import Settings
 from tileyard.devices.base import class_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import is_masked
 from tileyard.devices.queues import find_queue, is_queue
-from tileyard.engine.hosting import make_slots
+from tileyard.engine.hosting import KIND, make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
-from tileyard.service.choosing import add_joined, choose_devices, find_devices, share_cores
+from tileyard.service.choosing import (
+    add_joined,
+    choose_devices,
+    require_fit,
+    settle_for,
+    share_cores,
+    use_hosts,
+)
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
 from tileyard.targets.command.given import StepSite, find_site, tell_site
-from tileyard.targets.registry import COMMAND, is_timed
+from tileyard.targets.registry import COMMAND, find_needs, is_timed
 from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.options.test import StartTest
 from tileyard.verbs.test.plan.budget import (
@@ -114,10 +133,18 @@ def _find_mask(device: Device, settings: Settings) -> str:
 
 
 def _names_device(work: CommandWork) -> bool:
-    steps = (work.run, *([work.hot.step] if work.hot is not None else []))
     return any(
-        "{device}" in text for step in steps for text in (*step.argv, *step.env.values(), step.cwd)
+        "{device}" in text
+        for step in _list_held(work)
+        for text in (*step.argv, *step.env.values(), step.cwd)
     )
+
+
+def _list_held(work: Work) -> Sequence[Step]:
+    """The steps that hold a device."""
+    if not isinstance(work, CommandWork):
+        return ()
+    return (work.run,) if work.hot is None else (work.run, work.hot.step)
 
 
 def explain_cases(
@@ -180,21 +207,37 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
     if start.hosts:
         target, hosted = await _find_hosted(start, bench, suite, packed)
         start = msgspec.structs.replace(start, target=target)
-    return _OpenSuite(start, bench, suite, packed, hosted).plan()
+    opened = _OpenSuite(start, bench, suite, packed, hosted)
+    if bench.hosts is not None:
+        await bench.hosts.require_pythons(opened.pythons)
+    if bench.hosts is not None and start.toolchain:
+        await bench.hosts.open_toolchain(Path(start.toolchain), start.commit)
+    return opened.plan()
 
 
 async def _find_hosted(
     start: StartTest, bench: Bench, suite: Suite, packed: PackedSuite | None
 ) -> tuple[str, tuple[Device, ...]]:
-    """The target and the devices of other hosts. Raises UsageError if these cannot run a case."""
+    """The target and the devices of other hosts: slots for programs unless devices are named. Raises
+    UsageError if these cannot run a kernel.
+    """
     built = packed.targets if packed is not None else {}
-    targets = {built.get(one.id) or target_of(one, start.target): one.id for one in suite.cases}
-    if COMMAND in targets:
-        raise UsageError(f"--hosts: {targets[COMMAND]} is a program, and other hosts run kernels")
-    if len(targets) > 1:
-        raise UsageError(f"--hosts: kernels are for {' and '.join(sorted(targets))}, not for one")
-    target = next(iter(targets), start.target)
-    return await find_devices(bench, start.hosts, start.devices, target, start.queue_limit_s)
+    targets = {built.get(one.id) or target_of(one, start.target) for one in suite.cases}
+    kernels = sorted(targets - {COMMAND})
+    if len(kernels) > 1:
+        raise UsageError(f"--hosts: kernels are for {' and '.join(kernels)}, not for one")
+    target = kernels[0] if kernels else start.target
+    names = start.devices or tuple(find_needs(one).device_class for one in kernels)
+    if start.slots and COMMAND not in targets:
+        raise UsageError("--slots has no effect with --hosts: kernels run on devices")
+    slots = 0 if start.devices or COMMAND not in targets else start.slots or -1
+    found = await use_hosts(bench, start.hosts, names, start.queue_limit_s, slots)
+    if kernels:
+        devices = [device for device in found if device.kind != KIND]
+        target = settle_for(target, devices)
+        for device in devices:
+            require_fit(target, device)
+    return target, found
 
 
 async def _read_suite(start: StartTest, bench: Bench) -> Suite:
@@ -256,15 +299,16 @@ class _OpenSuite:
         self._tree = self._tell_steps()
         if packed is None and not start.pack_to:  # a bundle was checked before it was opened
             needed, more = suite.require, find_site().env
-            named = _choose_named(start, bench)
+            named = hosted or _choose_named(start, bench)
             require_prerequisites(suite.path, needed, bench.settings, more=more, named=named)
         self._memory = read_memory(bench.settings.home, suite.remembered_as)
-        lanes, has_devices = bench.settings.lanes, bool(start.devices)
+        lanes, has_devices = bench.settings.lanes, bool(start.devices or hosted)
         self._costs = self._memory.costs(lanes, has_devices=has_devices)
         self._goldens = Goldens(Path(suite.folder))
         self._outlook, devices = self._look_ahead()
         selected = self._outlook.selection.cases
         joined = () if start.pack_to else selected
+        self._require_lent(selected)
         self._devices = {
             target: add_joined(found, count_devices(joined)) for target, found in devices.items()
         }
@@ -272,6 +316,27 @@ class _OpenSuite:
         self._parts = tuple(self._divide())
         self._achieved = Achieved()
         self._halted = ""
+
+    @property
+    def pythons(self) -> list[str]:
+        """The interpreters that steps name which hold a device."""
+        found = set()
+        for step in (one for c in self._outlook.selection.cases for one in _list_held(c.work)):
+            if any(sys.executable in text for text in (*step.argv, *step.env.values())):
+                found.add(sys.executable)
+            if PYTHON.fullmatch(Path(step.argv[0]).name):
+                found.add(step.argv[0])
+        return sorted(found)
+
+    def _require_lent(self, selected: Sequence[SuiteCase]) -> None:
+        """Raise UsageError for a program that cannot run on other hosts."""
+        if not self._hosted:
+            return
+        for case in selected:
+            if case.work.devices > 1:
+                raise UsageError(
+                    f"--hosts: {case.id} holds {case.work.devices} devices, and hosts lend one to a case"
+                )
 
     def plan(self) -> Plan[SuiteResult]:
         """The plan for ``runs.drive``."""
@@ -369,9 +434,11 @@ class _OpenSuite:
                 sorted({one.identity for one in self._devices[COMMAND] if one.count == 1})
             ),
             doubts=tuple(
-                f"queue {name}: what a step uses on its far side cannot be looked at"
-                for name in self._start.devices
-                if is_queue(name)
+                f"{what}: what a step uses on its far side cannot be looked at"
+                for what in (
+                    *(f"queue {name}" for name in self._start.devices if is_queue(name)),
+                    *([f"--hosts {self._start.hosts}"] if self._hosted else []),
+                )
             ),
             targets=find_targets(cases),
         )
@@ -565,7 +632,8 @@ class _OpenSuite:
     def _choose_devices(self, target: str) -> tuple[Device, ...]:
         start, settings = self._start, self._settings
         if self._hosted:
-            return self._hosted
+            of_slots = target == COMMAND and not start.devices
+            return tuple(one for one in self._hosted if (one.kind == KIND) == of_slots)
         if (target == COMMAND and not start.devices) or start.pack_to:
             return make_slots(start.slots or len(settings.cores))
         names = start.devices or share_cores(target, start.slots or 0, settings)

@@ -1,0 +1,122 @@
+"""The run's end of cases of programs on other hosts: the trees that they need there, and what they leave."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tileyard.artifacts.copying import scratch_folder
+from tileyard.artifacts.folders import Listing, decode_listing, encode_listing
+from tileyard.artifacts.inputs import list_inputs, pack_inputs
+from tileyard.artifacts.manifest import TREE_FILE, find_artifact
+from tileyard.artifacts.objects import ObjectStore, digest_bytes
+from tileyard.artifacts.program_files import PYTHON
+from tileyard.base.errors import DamagedError
+from tileyard.base.model import Digest, Step
+from tileyard.base.modes import make_folder
+from tileyard.engine.hosts.session import HostSession, SentTree
+from tileyard.engine.hosts.works import apply_work, find_changed
+from tileyard.targets.command.given import StepSite
+from tileyard.workers.command_runs import DATA, Stores, begin_case_folder
+from tileyard.workers.protocol import CommandRun, RunEntry
+
+
+class FarPrograms:
+    """The cases of programs of one run whose run steps other hosts carry out; ``home`` is the run's."""
+
+    def __init__(self, home: Path) -> None:
+        self._stores = Stores(home)
+        self._suites: dict[tuple[str, frozenset[str]], Digest] = {}
+
+    def prepare(self, entry: RunEntry) -> tuple[RunEntry, tuple[SentTree, ...]]:
+        """An entry as it is for other hosts, with trees in place of folders, and these trees.
+        Raises DamagedError, HomeError, UsageError and OSError.
+        """
+        command = entry.command
+        if command is None:
+            return entry, ()
+        trees = [self._find_suite(command)]
+        artifact = find_artifact(entry.build, self._stores.objects)
+        if artifact is not None and TREE_FILE in artifact.manifest.files:
+            trees.append(self._find(artifact.manifest.files[TREE_FILE]))
+        golden = entry.golden
+        if golden.tree:
+            trees.append(self._find(golden.tree, golden.part.path))
+            golden = msgspec.structs.replace(golden, tree=trees[-1].digest)
+        far = _generalize(command, trees[0].digest)
+        return msgspec.structs.replace(entry, command=far, golden=golden), tuple(trees)
+
+    async def fetch_work(
+        self, session: HostSession, device: str, entry: RunEntry, work: Digest
+    ) -> None:
+        """Give a case's folder what its program left on a device. Raises as ``fetch_left``, and OSError."""
+        if entry.command is None:
+            return
+        home, tree, part = self._stores.home, entry.golden.tree, entry.golden.part
+        golden = (
+            self._stores.trees.listing(tree).narrowed(part.path) if tree else Listing(entries={})
+        )
+        folder = home / entry.command.folder
+        make_folder(home / "tmp")
+        with scratch_folder(home / "tmp") as scratch:
+            objects = ObjectStore(scratch)
+            await session.fetch_left([work], device, objects)
+            listing = decode_listing(objects.get_bytes(work))
+            await session.fetch_left(find_changed(listing, golden), device, objects)
+            await asyncio.to_thread(begin_case_folder, folder, entry.golden, self._stores.trees)
+            await asyncio.to_thread(apply_work, listing, golden, folder / DATA, objects)
+
+    def _find(self, tree: Digest, part: str = "") -> SentTree:
+        folder = self._stores.trees.path(tree, part)
+        listing = self._stores.trees.listing(tree).narrowed(part)
+        digest = digest_bytes(encode_listing(listing)) if part else tree
+        return SentTree(digest=digest, listing=listing, folder=folder)
+
+    def _find_suite(self, command: CommandRun) -> SentTree:
+        folder = Path(command.suite)
+        patterns = list_inputs(_steps(command), folder) if command.suite else frozenset()
+        asked = (command.suite, patterns)
+        if asked not in self._suites:
+            self._suites[asked] = pack_inputs(patterns, folder, self._stores.objects)
+        try:
+            return self._find(self._suites[asked])
+        except DamagedError:
+            del self._suites[asked]
+            raise
+
+
+def _steps(command: CommandRun) -> tuple[Step, ...]:
+    return (command.run, *(() if command.hot is None else (command.hot.step,)))
+
+
+def _generalize(command: CommandRun, suite: Digest) -> CommandRun:
+    """A command without this host's paths: its suite is a tree, and its texts name places."""
+    site = StepSite(suite=command.suite)
+    named = {name for step in _steps(command) for name in step.inherits}
+    hot = command.hot
+    return msgspec.structs.replace(
+        command,
+        run=_generalize_step(command.run, site),
+        hot=hot and msgspec.structs.replace(hot, step=_generalize_step(hot.step, site)),
+        suite=suite,
+        inherited={name: os.environ[name] for name in sorted(named) if name in os.environ},
+    )
+
+
+def _generalize_step(step: Step, site: StepSite) -> Step:
+    program, *rest = step.argv
+    is_own = program == sys.executable
+    if is_own or not PYTHON.fullmatch(Path(program).name):  # another one is compared, and stays
+        program = site.generalize(program)
+    return msgspec.structs.replace(
+        step,
+        argv=(program, *map(site.generalize, rest)),
+        env={name: site.generalize(text) for name, text in step.env.items()},
+        cwd=site.generalize(step.cwd),
+        inputs=(),
+        inherits=tuple(name for name in step.inherits if name in os.environ),
+        runs=None,
+        versions=(),
+    )

@@ -1,0 +1,251 @@
+"""Suites of programs over several hosts: their run steps at agents, in folders that are made there."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.conftest import CommandLine
+
+from tileyard.artifacts.folders import read_listing
+
+pytestmark = pytest.mark.slow
+
+SUITE = """
+name = "demo"
+limits = { run_s = 20 }
+env = { OF_SUITE = "{{x}}" }
+
+[build]
+argv = ["sh", "-c", '''
+mkdir {out}/bin {out}/empty
+printf '#!/bin/sh\\ncat "$@"\\n' > {out}/bin/show
+chmod +x {out}/bin/show
+ln -s show {out}/bin/alias
+''']
+
+[golden]
+argv = ["sh", "-c", '''
+for case in one two; do
+    mkdir -p $case/in
+    echo golden of $case > $case/in/text
+    printf abcdefgh > $case/values
+    touch $case/unused
+done
+''']
+cwd = "{out}"
+part = "*"
+link = false
+
+[run]
+argv = ["sh", "-c", '''
+test -d {build}/empty && test "$OF_SUITE" = "{{x}}" && test "$TILEYARD_CASE" = {testcase}/{case} || exit 3
+{build}/bin/alias one/in/text {suite}/part.txt $(ls {suite}/more/*.txt) > shown
+rm one/unused && rm -r two && echo ran {case}
+''']
+inputs = ["part.txt", "more/*.txt"]
+
+[check]
+argv = ["sh", "-c", "cat shown; grep -q part shown && grep -q more shown && test ! -e two || exit 2"]
+
+[[testcase]]
+name = "steps"
+case = [{ name = "one" }, { name = "two" }]
+
+[[testcase]]
+name = "outputs"
+run = ["sh", "-c", "case {case} in good) cp one/values values;; *) echo abcdefgX > values;; esac"]
+check = ["true"]
+output = [{ file = "values", golden = "one/values", dtype = "int8", shape = "8" }]
+case = [{ name = "good" }, { name = "bad" }]
+
+[[testcase]]
+name = "hot"
+check = ["sh", "-c", "test -e mark || exit 2"]
+[testcase.run]
+argv = ["false"]
+[testcase.run.hot]
+argv = ["{python}", "{suite}/hot.py", "{cases}", "{works}"]
+began = '^begin (?P<case>\\S+)'
+ended = '^end (?P<case>\\S+) (?P<verdict>\\w+)'
+verdicts = { ok = "passed" }
+[[testcase.case]]
+name = "a"
+[[testcase.case]]
+name = "crashes"
+[[testcase.case]]
+name = "z"
+
+[[testcase]]
+name = "many"
+run = ["{python}", "-c", '''
+import os, pathlib
+for n in range(300):
+    path = pathlib.Path(f"d{{n % 7}}/e", f"ü {{n}}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(str(n % 5))
+os.chmod(path, 0o700)
+os.symlink("e", "d0/link")
+os.mkdir("bare")
+os.mkfifo("pipe")
+''']
+check = ["sh", "-c", 'test -x "d5/e/ü 299" && test -d bare && test "$(ls d0/link/ | wc -l)" -gt 9 || exit 2']
+
+[[testcase]]
+name = "fails"
+run = ["sh", "-c", "{{ seq 9000; echo said why; }} >&2; exit 7"]
+
+[[testcase]]
+name = "hangs"
+run = ["sleep", "600"]
+limits = { run_s = 0.5 }
+
+[[testcase]]
+name = "inherits"
+run = { argv = ["sh", "-c", "echo $MINE $OTHER > got"], env = ["MINE", "OTHER={work}"] }
+check = ["sh", "-c", "grep -q ^mine. got || exit 2"]
+
+[[testcase]]
+name = "absent"
+run = ["{build}/none"]
+
+[[testcase]]
+name = "tool"
+run = ["sh", "-c", "tool > got; {toolchain}/bin/tool >> got; dirname $(command -v tool)"]
+check = ["sh", "-c", "test $(grep -c packed got) = 2 || exit 2"]
+
+[[testcase]]
+name = "secret"
+run = ["sh", "-c", "cat {suite}/s[e]cret"]
+check = ["true"]
+"""
+HOT = """
+import os, sys
+half = len(sys.argv[1:]) // 2
+for case, work in zip(sys.argv[1 : half + 1], sys.argv[half + 1 :]):
+    print("begin", case, flush=True)
+    if case == "crashes":
+        os.abort()
+    open(work + "/mark", "w").write(case)
+    print("end", case, "ok", flush=True)
+"""
+
+
+@pytest.fixture
+def suite(cli: CommandLine) -> CommandLine:
+    """A folder with a suite, and with files that its steps declare and one that none does."""
+    (cli.cwd / "suite.toml").write_text(SUITE)
+    (cli.cwd / "hot.py").write_text(HOT)
+    (cli.cwd / "more").mkdir()
+    for name in ("part.txt", "more/a.txt", "more/b.txt", "secret"):
+        (cli.cwd / name).write_text(name)
+    (cli.cwd / "tmp").mkdir()
+    cli.env.update(TMPDIR=str(cli.cwd / "tmp"), MINE="mine")
+    return cli
+
+
+def verdicts_of(done: str) -> dict[str, dict[str, Any]]:
+    """The verdicts that a run printed, by case."""
+    return {one["case"]: one for one in json.loads(done)["verdicts"]}
+
+
+def test_a_suite_ends_there_as_here(suite: CommandLine) -> None:
+    """Outcomes, messages, logs and what programs left; what no step declares is not there."""
+    tool = suite.cwd / "inst" / "bin" / "tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho packed\n")
+    tool.chmod(0o755)
+    packed = suite.run("bundle", "--tree", "inst", "--commit", "c0ffee", "-o", "t.tyb")
+    assert packed.returncode == 0, packed.stderr
+    command = ("test", "suite.toml", "--keep-work", "--retries", "1", "--toolchain", "t.tyb")
+    found, works = [], []
+    for hosts in ((), ("--hosts", "local:2")):
+        suite.env["TILEYARD_HOME"] = str(suite.cwd / f"home{len(hosts)}")
+        done = suite.run(*command, *hosts, "--json")
+        assert done.returncode == 1, done.stderr
+        verdicts = verdicts_of(done.stdout)
+        found.append(verdicts)
+        (work,) = (suite.home / "work").glob("*[!.]?")
+        works.append(work)
+    here, there = found
+    secret = here.pop("secret/default"), there.pop("secret/default")
+    assert [one["outcome"] for one in secret] == ["passed", "runtime_error"]
+    assert "No such file or directory" in secret[1]["message"]
+    for case, verdict in here.items():
+        assert (case, there[case]["outcome"]) == (case, verdict["outcome"])
+        said = [re.sub(r"/\S+/objects/", "", one["message"]) for one in (verdict, there[case])]
+        assert said[0] == said[1]
+        outcomes = [[one["outcome"] for one in each["attempts"]] for each in (verdict, there[case])]
+        assert outcomes[0] == outcomes[1]
+        folder = Path(case, "data")
+        (works[0] / folder / "pipe").unlink(missing_ok=True)
+        if case != "inherits/default":  # it has written where it was
+            assert read_listing(works[1] / folder) == read_listing(works[0] / folder)
+    hosts = {each["device"].partition("@")[2] for one in there.values() for each in one["attempts"]}
+    assert hosts == {"local-1", "local-2"}
+    log = (suite.home / there["steps/one"]["attempts"][0]["log"]).read_text()
+    assert log.index("run: ") < log.index("\nran one\n") < log.index("check: ")
+    log = (suite.home / there["tool/default"]["attempts"][0]["log"]).read_text()
+    assert re.search(r"\n/\S+/tileyard-host-\w+/objects/trees/\S+/bin\n", log)
+    log = (suite.home / there["fails/default"]["attempts"][0]["log"]).read_text()
+    assert "\n1\n2\n" in log  # all of 40 kB
+    log = (suite.home / there["many/default"]["attempts"][0]["log"]).read_text()
+    assert "==== not sent back: 'pipe' is neither a file, a directory nor a link\n" in log
+    assert not [*(suite.cwd / "tmp").iterdir()]
+
+
+WAITING = """
+name = "demo"
+env = ["PLACE"]
+golden = ["sh", "-c", "echo data > {out}/in"]
+run = ["sh", "-c", "cp in out"]
+check = ["cmp", "in", "out"]
+[[testcase]]
+name = "before"
+[[testcase]]
+name = "waits"
+run = ["sh", "-c", "if mkdir $PLACE/once; then echo $PWD > $PLACE/began; exec sleep 600; fi; cp in out"]
+[[testcase]]
+name = "after"
+"""
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """The command of a process, empty if it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def test_an_agent_that_is_lost_costs_what_ran_there(suite: CommandLine) -> None:
+    """On leased devices: the case that ran is run again, elsewhere, and nothing is left there."""
+    (suite.cwd / "suite.toml").write_text(WAITING)
+    suite.env["PLACE"] = str(suite.cwd)
+    began = suite.cwd / "began"
+    os.mkfifo(began)
+    command = ("test", "suite.toml", "--hosts", "local:2", "--devices", "cpu:0", "--keep-work")
+    process = suite.start(*command, "--json")
+    work = began.read_text().strip()
+    family = psutil.Process(process.pid).children(recursive=True)
+    commands = {one: command_of(one) for one in family}
+    (agent,) = (
+        one for one, line in commands.items() if "agent" in line and work.startswith(line[-1])
+    )
+    agent.kill()
+    output, complaint = process.communicate(timeout=120)
+    verdicts = verdicts_of(output)
+    assert {case: one["outcome"] for case, one in verdicts.items()} == dict.fromkeys(
+        ("before/default", "waits/default", "after/default"), "passed"
+    ), complaint
+    (events,) = (suite.home / "runs").glob("*.jsonl")
+    lines = [one for one in events.read_text().splitlines() if "its agent is gone" in one]
+    lost = [one for one in lines if '"case"' in one]
+    assert lost
+    assert all("waits/default" in one for one in lost)
+    assert len([*(suite.home / "work").glob("*/*/default/data/out")]) == 3
+    assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not [*(suite.cwd / "tmp").iterdir()]
