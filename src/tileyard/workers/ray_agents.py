@@ -33,7 +33,7 @@ class Holder:
         gpus = ",".join(map(str, ray.get_gpu_ids()))
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
-                ["sh", "-c", script, sys.executable, *arguments],
+                ["/bin/sh", "-c", script, sys.executable, *arguments],
                 cwd=Path.home(),
                 env={**os.environ, **env, "CUDA_VISIBLE_DEVICES": gpus},
                 stdin=subprocess.PIPE,  # ends with this actor, and so does the agent
