@@ -22,14 +22,13 @@ from tileyard.devices.foreign import SUBMISSION_VARIABLE, name_device
 from tileyard.devices.holding import hold_together
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.registry import parse_device
+from tileyard.engine.far_devices import FarDevice
 from tileyard.engine.foreign_queue.artifact_runs import (
-    FarJudging,
     TaskRun,
     Tell,
     check_environment,
     read_task,
 )
-from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.runners import RunnerSite, RunnerSlot
 from tileyard.processes.answers import find_set
 from tileyard.targets.command.given import OF_QUEUE
@@ -131,16 +130,17 @@ def run_task(task: Task, objects: Path, device: Device, tell: Tell) -> int:
             read_settings(os.environ, Path.cwd()), home=home, plugins=task.plugins
         )
         site = RunnerSite(settings=settings, grounds={}, title="tileyard, a task of a queue")
-        slot = RunnerSlot(site, device)
         free = tuple(core for core in settings.cores if core not in device.cores)
-        judge = JudgeProcess(home, free or settings.cores, site.handed_over)
-        judging = FarJudging(judge, site.handed_over, device)
-        return asyncio.run(_run_until_told(TaskRun(task, started, home, tell, judging), slot))
+        far = FarDevice(site, RunnerSlot(site, device), free or settings.cores)
+        try:
+            return asyncio.run(_run_until_told(TaskRun(task, started, home, tell, far)))
+        finally:
+            site.handed_over.close()
 
 
-async def _run_until_told(run: TaskRun, slot: RunnerSlot) -> int:
+async def _run_until_told(run: TaskRun) -> int:
     """Run; on TERM, by which queues end a task, end the runner and leave nothing behind."""
-    running = asyncio.ensure_future(run.run(slot))
+    running = asyncio.ensure_future(run.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)

@@ -10,7 +10,7 @@ import secrets
 import signal
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -34,7 +34,7 @@ from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.devices.survey import survey_devices
 from tileyard.engine.borrowing import TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
-from tileyard.engine.foreign_queue.artifact_runs import FarJudging, read_end
+from tileyard.engine.far_devices import FarDevice, read_end
 from tileyard.engine.hosting import AnonymousSlots, StepHost, make_slots
 from tileyard.engine.hosts.meeting import Address, Ticket, join
 from tileyard.engine.hosts.messages import (
@@ -84,7 +84,6 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.works import ArrivedTrees, CaseFolders, identify_python
-from tileyard.engine.judge import JudgeProcess
 from tileyard.engine.programs import WORK, place_toolchain
 from tileyard.engine.provider import LeaseLostError, LeaseProvider, Slot, Waiting
 from tileyard.engine.readmission import Readmission
@@ -106,19 +105,14 @@ DOCTOR: Final = "tileyard.verbs.doctor.plan.hosts:report_here"
 """The function of the settings and the order that makes the report for HostDiagnosed."""
 
 
-class Offered:
-    """A device, or an anonymous slot, that this host offers; with a judge of its own, which starts when it is
-    needed, and ``folders`` for cases of programs.
-    """
+class Offered(FarDevice[Slot]):
+    """A device, or an anonymous slot, that this host offers, with ``folders`` for cases of programs."""
 
     def __init__(
         self, site: RunnerSite, slot: Slot, judging_cores: tuple[int, ...], folders: CaseFolders
     ) -> None:
-        self.slot = slot
+        super().__init__(site, slot, judging_cores)
         self.folders = folders
-        self._site = site
-        self._device = slot.device
-        self._judge = JudgeProcess(site.home, judging_cores, site.handed_over)
         self._turn_over_s = 0.0
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
@@ -135,55 +129,26 @@ class Offered:
         if self._site.clock.monotonic_s() <= self._turn_over_s:
             return False
         self._begin_turn()
-        lock_dir = self._site.settings.lock_dir
-        if not self._device.locks or not is_wanted(self._device, lock_dir):
+        device, lock_dir = self.slot.device, self._site.settings.lock_dir
+        if not device.locks or not is_wanted(device, lock_dir):
             return False
         await self.slot.release()
         return True
 
-    async def run(self, order: RunOnDevice, tell: TellAnswer) -> None:
+    async def carry_out(self, order: RunOnDevice, tell: TellAnswer) -> None:
         """Run a batch; return once all that ran is judged, or kept for the run, and told."""
         entries = await self._settle(order.entries, tell)
-        cases = {case.key: case for case in order.batch.cases if case.key in entries}
-        if not entries:
-            tell(BatchEnded(held=True))
-            return
-        judging = FarJudging(self._judge, self._site.handed_over, self._device)
-        keeping: list[asyncio.Task[None]] = []
-
-        def add(ran: CaseRan) -> None:
-            entry, lease = entries[ran.case], watch.leases[ran.case]
-            if entry.command is None:
-                judging.add(ran, entry.golden.outputs, cases[ran.case])
-            else:
-                keeping.append(asyncio.create_task(self._keep(ran, entry, lease, tell)))
-
-        watch = _Watch(tell, add)
-
-        def end(ran: CaseRan) -> None:
-            path = self._site.home / entries[ran.case].log
-            tell(CaseEnded(ran=ran, lease=watch.leases[ran.case], log=read_end(path)))
-            path.unlink(missing_ok=True)  # what is left to read is the run's now
-
+        telling = _Telling(self._site.home, self.folders, entries, tell)
+        cases = tuple(case for case in order.batch.cases if case.key in entries)
+        batch = msgspec.structs.replace(order.batch, cases=cases)
         ended: Answer
-        batch = msgspec.structs.replace(order.batch, cases=tuple(cases.values()))
-        is_timed = any(case.timing is not None for case in batch.cases)
-        verdicts = asyncio.create_task(judging.judge_all(end))
         try:
-            with judging.beside(is_timed=is_timed):
-                held = await self.slot.run(batch, tuple(entries.values()), watch)
+            held = not entries or await self.run(batch, tuple(entries.values()), telling)
             ended = BatchEnded(held=held and not await self._pass_on())
         except LeaseLostError as error:
             ended = DeviceLost(message=error.message, outcome=error.outcome)
-        except asyncio.CancelledError:
-            for task in (verdicts, *keeping):
-                task.cancel()
-            raise
         finally:
-            judging.finish()
-            await asyncio.wait({verdicts, *keeping})
-        for task in (verdicts, *keeping):
-            task.result()
+            await telling.finish()
         tell(ended)
 
     async def wait_until_well(self) -> None:
@@ -191,8 +156,8 @@ class Offered:
         well = asyncio.Event()
         probing = Readmission([self.slot], INTERVAL_S, lambda _: well.set())
         try:
-            if find_quarantine(self._device.locks):
-                probing.look_after([self._device.name])
+            if find_quarantine(self.slot.device.locks):
+                probing.look_after([self.slot.device.name])
                 await well.wait()
         finally:
             probing.close()
@@ -211,19 +176,6 @@ class Offered:
                 tell(CaseEnded(ran=ran, lease=0))
         return settled
 
-    async def _keep(self, ran: CaseRan, entry: RunEntry, lease: int, tell: TellAnswer) -> None:
-        """Keep what a program left until the next batch, and tell how its case ended."""
-        work, refused = Digest(""), tuple[str, ...]()
-        if ran.outcome is not Outcome.INFRA_ERROR:
-            try:
-                work, refused = await asyncio.to_thread(self.folders.keep, entry)
-            except (TileyardError, OSError) as error:
-                message = f"what it left cannot be kept: {error}"
-                ran = msgspec.structs.replace(ran, outcome=Outcome.INFRA_ERROR, message=message)
-        log = read_end(Path(entry.log), MOST_PRINTED)
-        log += "".join(f"==== not sent back: {line}\n" for line in refused)
-        tell(CaseEnded(ran=ran, lease=lease, log=log, work=work))
-
     async def release(self) -> None:
         """Give the device up, and remove what programs have left: the run has it."""
         await self.slot.release()
@@ -234,24 +186,46 @@ class Offered:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(self.folders.clear)
 
-    async def close(self) -> None:
-        """End the runner and then the judge."""
-        await self.slot.release()
-        await self._judge.close()
 
+class _Telling:
+    """Tells the run what becomes of a batch; what a program left is kept first, until the next batch."""
 
-class _Watch:
-    def __init__(self, tell: TellAnswer, add: Callable[[CaseRan], None]) -> None:
-        self.leases: dict[str, int] = {}
+    def __init__(
+        self, home: Path, folders: CaseFolders, entries: Mapping[str, RunEntry], tell: TellAnswer
+    ) -> None:
+        self._home = home
+        self._folders = folders
+        self._entries = entries
         self._tell = tell
-        self._add = add
+        self._keeping: list[asyncio.Task[None]] = []
 
     def began(self, case: str) -> None:
         self._tell(CaseBegan(case=case))
 
-    def ran(self, reply: CaseRan, device: str, lease: int) -> None:
-        self.leases[reply.case] = lease
-        self._add(reply)
+    def ended(self, ran: CaseRan, lease: int) -> None:
+        entry = self._entries[ran.case]
+        if entry.command is not None:
+            self._keeping.append(asyncio.create_task(self._keep(ran, entry, lease)))
+            return
+        path = self._home / entry.log
+        self._tell(CaseEnded(ran=ran, lease=lease, log=read_end(path)))
+        path.unlink(missing_ok=True)  # what is left to read is the run's now
+
+    async def finish(self) -> None:
+        """Return once all is told; if cancelled, once nothing works on it."""
+        await asyncio.gather(*self._keeping)
+
+    async def _keep(self, ran: CaseRan, entry: RunEntry, lease: int) -> None:
+        work, refused = Digest(""), tuple[str, ...]()
+        if ran.outcome is not Outcome.INFRA_ERROR:
+            try:
+                work, refused = await asyncio.to_thread(self._folders.keep, entry)
+            except (TileyardError, OSError) as error:
+                message = f"what it left cannot be kept: {error}"
+                ran = msgspec.structs.replace(ran, outcome=Outcome.INFRA_ERROR, message=message)
+        log = read_end(Path(entry.log), MOST_PRINTED)
+        log += "".join(f"==== not sent back: {line}\n" for line in refused)
+        self._tell(CaseEnded(ran=ran, lease=lease, log=log, work=work))
 
 
 class Agent:
@@ -345,7 +319,7 @@ class Agent:
             case AcquireDevice(device=name, memory_bytes=memory_bytes):
                 await self._acquire(self._find(name), memory_bytes, tell)
             case RunOnDevice(device=name):
-                await self._find(name).run(order, tell)
+                await self._find(name).carry_out(order, tell)
             case ReleaseDevice(device=name):
                 await self._find(name).release()
                 tell(OrderDone())
