@@ -11,10 +11,13 @@ class FindNodes(Record):
 
 
 class NodesFound(Record):
-    """Names of nodes, and the ``address`` by which they reach this host; ``problem``: why there are none."""
+    """Names of nodes, and the ``address`` by which they reach this host, or the ``job`` that has them;
+    ``problem``: why there are none.
+    """
 
     names: tuple[str, ...] = ()
     address: str = ""
+    job: str = ""
     problem: str = ""
 
 

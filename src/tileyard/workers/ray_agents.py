@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import ray  # the only module that imports it
@@ -34,7 +33,6 @@ class Holder:
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", script, sys.executable, *arguments],
-                cwd=Path.home(),
                 env={**os.environ, **env, "CUDA_VISIBLE_DEVICES": gpus},
                 stdin=subprocess.PIPE,  # ends with this actor, and so does the agent
                 stdout=log,

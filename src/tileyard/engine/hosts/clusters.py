@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -19,6 +20,85 @@ from tileyard.workers.placing import AgentGone, EndAgents, FindNodes, NodesFound
 END_LIMIT_S = 15.0
 
 
+class Nodes:
+    """A process that has nodes for the run, under a keeper, so that they are given back in any case."""
+
+    def __init__(self, worker: Worker, log: Path) -> None:
+        """Use ``start`` instead."""
+        self.worker = worker
+        self._log = log
+
+    @classmethod
+    async def start(cls, argv: tuple[str, ...], log: Path) -> "Nodes":
+        """Start it. Raises WorkerStartError."""
+        command = WorkerCommand(
+            argv=argv,
+            env=dict(os.environ),
+            cwd=str(Path.cwd()),
+            log=str(log),
+            grace_s=END_LIMIT_S,
+        )
+        return cls(await Worker.start(command), log)
+
+    async def receive(self, limit_s: float) -> NodesFound:
+        """The nodes. Raises UsageError if there are none within the limit."""
+        try:
+            async with time_limit(limit_s):
+                found = await self.worker.receive(NodesFound)
+        except TimeoutError:
+            found = NodesFound(problem=f"no node was had within {limit_s:g} s")
+        except WorkerLostError as error:
+            lines = (await self.worker.ended()).log_tail.strip().splitlines()
+            found = NodesFound(problem=lines[-1] if lines else error.message)
+        if found.problem:
+            raise UsageError(f"--hosts: {found.problem}", f"see {self._log}")
+        return found
+
+    async def close(self) -> None:
+        """Have the nodes given back, and the process end."""
+        with contextlib.suppress(WorkerLostError, TimeoutError):
+            async with time_limit(END_LIMIT_S):
+                await self.worker.send(EndAgents())
+                await self.worker.ended()
+        await self.worker.kill("the run has ended")
+
+
+class SlurmNodes:
+    """The nodes of an allocation that ``salloc`` makes with these arguments: on each, a step is the agent."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        """Raise ToolMissingError without Slurm's programs."""
+        if shutil.which("salloc") is None:
+            raise ToolMissingError("--hosts: Slurm's salloc is not on this host")
+        self._arguments = arguments
+        self._nodes: Nodes | None = None
+
+    async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
+        """The nodes, for which it waits. See ``Placing``."""
+        holder = (sys.executable, "-P", "-m", "tileyard.workers.slurm_nodes")
+        argv = ("salloc", "--quiet", *self._arguments, *holder)
+        self._nodes = await Nodes.start(argv, home / "logs" / "slurm.log")
+        found = await self._nodes.receive(limit_s)
+        # Unbuffered, as the session is no lines of text; all CPUs and GPUs that the job has on the node.
+        step = (
+            "srun",
+            "--quiet",
+            "--unbuffered",
+            "--overlap",
+            f"--jobid={found.job}",
+            "-N1",
+            "-n1",
+        )
+        agent = ("sh", "-c", ELSEWHERE, sys.executable, *AGENT)
+        return [Place(name, (*step, f"--nodelist={name}", *agent)) for name in found.names]
+
+    async def close(self) -> None:
+        """Give the allocation back. See ``Placing``."""
+        if self._nodes is not None:
+            nodes, self._nodes = self._nodes, None
+            await nodes.close()
+
+
 class RayNodes:
     """The nodes of the Ray cluster that ``RAY_ADDRESS`` names, each with an actor of these resources."""
 
@@ -29,31 +109,23 @@ class RayNodes:
         if not os.environ.get("RAY_ADDRESS"):
             raise UsageError("--hosts: no cluster of Ray is named", "set RAY_ADDRESS to HOST:PORT")
         self._wanted = FindNodes(cpus=cpus, gpus=gpus)
-        self._worker: Worker | None = None
+        self._nodes: Nodes | None = None
         self._listener: Listener | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """The nodes, on which agents begin as soon as Ray has room for them. See ``Placing``."""
         logs = home / "logs"
-        self._worker = await Worker.start(
-            WorkerCommand(
-                argv=(sys.executable, "-P", "-m", "tileyard.workers.ray_agents"),
-                env=dict(os.environ),
-                cwd=str(Path.cwd()),
-                log=str(logs / "ray.log"),
-                grace_s=END_LIMIT_S,
-            )
-        )
-        found = await self._find(self._worker)
-        if found.problem or not found.names:
-            raise UsageError(
-                f"--hosts: {found.problem or 'no node of the cluster has such resources'}",
-                f"see {logs / 'ray.log'}" if found.problem else "",
-            )
+        argv = (sys.executable, "-P", "-m", "tileyard.workers.ray_agents")
+        self._nodes = await Nodes.start(argv, logs / "ray.log")
+        worker = self._nodes.worker
+        await worker.send(self._wanted)
+        found = await self._nodes.receive(START_LIMIT_S)
+        if not found.names:
+            raise UsageError("--hosts: no node of the cluster has such resources")
         self._listener = Listener(Address(host=found.address))
         arrivals = {name: self._listener.expect() for name in found.names}
-        await self._worker.send(
+        await worker.send(
             StartAgents(
                 script=ELSEWHERE,
                 arguments=(*AGENT, "--connect", str(self._listener.address)),
@@ -61,19 +133,8 @@ class RayNodes:
                 tickets={name: str(one.ticket) for name, one in arrivals.items()},
             )
         )
-        self._reading = asyncio.create_task(self._read(self._worker, arrivals, logs))
+        self._reading = asyncio.create_task(self._read(worker, arrivals, logs))
         return [Place(name, arrival=arrival, limit_s=limit_s) for name, arrival in arrivals.items()]
-
-    async def _find(self, worker: Worker) -> NodesFound:
-        try:
-            async with time_limit(START_LIMIT_S):
-                await worker.send(self._wanted)
-                return await worker.receive(NodesFound)
-        except TimeoutError:
-            return NodesFound(problem=f"the cluster of Ray did not answer in {START_LIMIT_S:g} s")
-        except WorkerLostError:
-            lines = (await worker.ended()).log_tail.strip().splitlines()
-            return NodesFound(problem=lines[-1] if lines else "Ray's driver was lost")
 
     async def _read(self, worker: Worker, arrivals: dict[str, Arrival], logs: Path) -> None:
         """End the session of an agent whose actor is gone."""
@@ -92,11 +153,8 @@ class RayNodes:
         """Let the agents end, and give the nodes back. See ``Placing``."""
         if self._listener is not None:
             await self._listener.close()
-        if self._worker is not None:
-            with contextlib.suppress(WorkerLostError, TimeoutError):
-                async with time_limit(END_LIMIT_S):
-                    await self._worker.send(EndAgents())
-                    await self._worker.ended()
-            await self._worker.kill("the run has ended", 0.0)
+        if self._nodes is not None:
+            nodes, self._nodes = self._nodes, None
+            await nodes.close()
         if self._reading is not None:
             await self._reading

@@ -7,12 +7,12 @@ import sys
 
 from tileyard.base.errors import UsageError
 from tileyard.devices.cpu import format_cores
-from tileyard.engine.hosts.clusters import RayNodes
+from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents
 from tileyard.engine.hosts.meeting import Address
 from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place, Placing
 
-FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, or listen:ADDRESS,N"
+FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, slurm:ARGUMENTS, or listen:ADDRESS,N"
 MOST_LOCAL = 64
 SSH_LOST = 255
 """The exit code of ssh for an error of its own, such as a lost connection."""
@@ -32,9 +32,20 @@ def parse_hosts(text: str) -> Placing:
     address, _, count = rest.rpartition(",")
     if kind == "listen" and address and count.isdecimal() and 0 < int(count) <= MOST_AWAITED:
         return AwaitedAgents(Address.parse(address), int(count))
+    if kind == "slurm" and (not rest or rest.startswith("-")):
+        return SlurmNodes(_split(rest))
     if kind == "ssh" and rest:
         return NamedHosts(_name_ssh(rest.split(",")))
     raise UsageError(f"--hosts {text!r} names no hosts", f"they are named as {FORMS}")
+
+
+def _split(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        raise UsageError(
+            f"--hosts: {arguments!r} cannot be split into arguments: {error}"
+        ) from None
 
 
 def _name_ssh(names: list[str]) -> tuple[Place, ...]:

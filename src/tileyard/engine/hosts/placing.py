@@ -15,7 +15,7 @@ AGENT = ("-P", "-m", "tileyard", "agent")
 """What a Python runs as an agent."""
 START_LIMIT_S = 60.0
 ELSEWHERE = """\
-scratch=$(mktemp -d -t tileyard-host-XXXXXXXX) || exit
+cd && scratch=$(mktemp -d -t tileyard-host-XXXXXXXX) || exit
 "$0" "$@" --scratch "$scratch"
 status=$?
 rm -rf "$scratch"

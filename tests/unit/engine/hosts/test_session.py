@@ -159,7 +159,8 @@ def test_hosts_have_the_names_of_their_devices(text: str, names: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ray:", "ray:cpus=0", "ray:2"]
+    "text",
+    ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ray:", "ray:cpus=0", "ray:2", "slurm:2"],
 )
 def test_other_hosts_are_refused(text: str) -> None:
     """With the forms that there are."""
