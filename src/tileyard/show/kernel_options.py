@@ -194,7 +194,7 @@ HostNames = Annotated[
     str,
     Text(
         "Use other hosts, their devices and their cores to build: ssh:HOST,HOST; ray:cpus=N,gpus=N; "
-        "slurm:ARGUMENTS; listen:ADDRESS,N; local:N for a trial.",
+        "slurm:ARGUMENTS; listen:ADDRESS,N; FILE.toml; local:N for a trial.",
         metavar="HOSTS",
     ),
 ]

@@ -4,21 +4,27 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from tileyard.base.errors import UsageError
+from tileyard.base.places import Document
+from tileyard.base.places import Place as FilePlace
+from tileyard.base.strict import Strict, decode
 from tileyard.devices.cpu import format_cores
 from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents
 from tileyard.engine.hosts.meeting import Address
 from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place, Placing
 
-FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, slurm:ARGUMENTS, or listen:ADDRESS,N"
+FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, slurm:ARGUMENTS, listen:ADDRESS,N, or FILE.toml"
 MOST_LOCAL = 64
 SSH_LOST = 255
 """The exit code of ssh for an error of its own, such as a lost connection."""
 MOST_AWAITED = 1000
 NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*")
 """What ssh and names of devices take."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESOURCES = re.compile(r"(?:cpus=([1-9]\d{0,5}))?,?(?:gpus=(\d{1,4}))?")
 
 
@@ -35,7 +41,9 @@ def parse_hosts(text: str) -> Placing:
     if kind == "slurm" and (not rest or rest.startswith("-")):
         return SlurmNodes(_split(rest))
     if kind == "ssh" and rest:
-        return NamedHosts(_name_ssh(rest.split(",")))
+        return _reach(Host(name=name) for name in rest.split(","))
+    if text.endswith(".toml"):
+        return _reach(_read_hosts(Path(text)))
     raise UsageError(f"--hosts {text!r} names no hosts", f"they are named as {FORMS}")
 
 
@@ -48,15 +56,51 @@ def _split(arguments: str) -> list[str]:
         ) from None
 
 
-def _name_ssh(names: list[str]) -> tuple[Place, ...]:
-    for name in names:
-        if not NAME.fullmatch(name):
-            raise UsageError(f"--hosts: {name!r} is no name of a host for ssh")
-        if names.count(name) > 1:
-            raise UsageError(f"--hosts names {name} twice")
-    command = shlex.join((sys.executable, *AGENT))  # ssh hands it to a shell
-    ssh = ("ssh", "-T", "-o", "BatchMode=yes")
-    return tuple(Place(one, (*ssh, one, command), lost_code=SSH_LOST) for one in names)
+class Host(Strict):
+    """A host of a file, which ssh reaches as ``ssh``, by default its name. ``python`` is the interpreter
+    there, by default at the path of this one; ``devices`` count instead of those that the run names.
+    """
+
+    name: str
+    ssh: str = ""
+    python: str = sys.executable
+    devices: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+
+
+class HostsFile(Strict):
+    """A file of hosts."""
+
+    host: tuple[Host, ...]
+
+
+def _read_hosts(path: Path) -> tuple[Host, ...]:
+    document = Document(path)
+    place = FilePlace(document=document)
+    hosts = decode(document.table, HostsFile, place).host
+    if not hosts:
+        (place / "host").fail("names no host")
+    for number, host in enumerate(hosts):
+        for key in host.env:
+            if not VARIABLE.fullmatch(key):
+                (place / "host" / number / "env" / key).fail("is no name of a variable")
+    return hosts
+
+
+def _reach(hosts: Iterable[Host]) -> NamedHosts:
+    """The places of these hosts. Raises UsageError for a name that ssh or a device cannot have."""
+    places: dict[str, Place] = {}
+    for host in hosts:
+        for name in (host.name, host.ssh or host.name):
+            if not NAME.fullmatch(name):
+                raise UsageError(f"--hosts: {name!r} is no name of a host for ssh")
+        if host.name in places:
+            raise UsageError(f"--hosts names {host.name} twice")
+        variables = [f"{key}={text}" for key, text in host.env.items()]
+        command = shlex.join((*(["env", *variables] if variables else ()), host.python, *AGENT))
+        argv = ("ssh", "-T", "-o", "BatchMode=yes", host.ssh or host.name, command)  # to a shell
+        places[host.name] = Place(host.name, argv, lost_code=SSH_LOST, devices=host.devices)
+    return NamedHosts(tuple(places.values()))
 
 
 def _share_this_host(count: int) -> tuple[Place, ...]:

@@ -56,7 +56,8 @@ class Arrival:
 class Place:
     """A host by its ``name``, and the command that starts its agent, or its ``arrival``; ``is_here``: this
     host, under a data directory of its own. ``lost_code``: with this exit code the command has lost the
-    agent, which may still run.
+    agent, which may still run. ``devices`` are those that it offers, whatever the run names, unless it is
+    empty.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Place:
     lost_code: int | None = None
     arrival: Arrival | None = None
     limit_s: float = START_LIMIT_S
+    devices: tuple[str, ...] = ()
 
 
 class Placing(Protocol):

@@ -95,7 +95,7 @@ class HostSession:
         self.name = place.name
         self.sent = self.fetched = 0
         self.tell_lost: Callable[[str], None] = lambda why: None
-        self._place = place
+        self.place = place
         self._objects = objects
         self._log = log
         self._known: set[Digest] = set()
@@ -122,7 +122,7 @@ class HostSession:
         """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
         greeting: Greeting | None = None
         with contextlib.suppress(TimeoutError, WireError):
-            async with time_limit(self._place.limit_s):
+            async with time_limit(self.place.limit_s):
                 self._channel = await self._connect()
                 if self._channel is not None:
                     answered = await self._channel.receive(Answered)
@@ -154,7 +154,7 @@ class HostSession:
         host is not as it was.
         """
         async with self._reviving:
-            may_start = self._place.arrival is None and self._prepare is not None
+            may_start = self.place.arrival is None and self._prepare is not None
             if not self._lost or self._is_over or not may_start:
                 return
             why = self._lost
@@ -312,20 +312,20 @@ class HostSession:
     async def _connect(self) -> HostChannel | None:
         """The channel to the agent, which is started, or is to come; None if it does not."""
         make_folder(self._log.parent)
-        if self._place.arrival is not None:
+        if self.place.arrival is not None:
             with contextlib.suppress(OSError):
                 self._log_start = self._log.stat().st_size
-            return await self._place.arrival.wait()
+            return await self.place.arrival.wait()
         try:
             return self._start()
         except OSError as error:
             raise ToolMissingError(
-                f"host {self.name}: cannot start {self._place.argv[0]}: {error.strerror}"
+                f"host {self.name}: cannot start {self.place.argv[0]}: {error.strerror}"
             ) from error
 
     def _start(self) -> AsyncChannel:
-        argv = self._place.argv
-        if self._place.is_here:
+        argv = self.place.argv
+        if self.place.is_here:
             self._scratch = tempfile.mkdtemp(prefix="tileyard-host-")
             argv = (*argv, "--scratch", self._scratch)
         with open(self._log, "ab", opener=open_file) as log:
@@ -423,7 +423,7 @@ class HostSession:
             if loop.time() > self._heard_s + SILENCE_S + GRACE_S:
                 return
             await asyncio.sleep(END_LOOK_S)
-        if self._process is not None and self._process.returncode == self._place.lost_code:
+        if self._process is not None and self._process.returncode == self.place.lost_code:
             await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
 
     def _lose(self, why: str) -> None:

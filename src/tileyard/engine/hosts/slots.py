@@ -88,7 +88,7 @@ class RemoteDevices:
         """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``, and anonymous
         ``slots`` of each host, -1 for one per core. Raises TileyardError, and leaves nothing behind.
         """
-        order = self._order = FindDevices(
+        self._order = FindDevices(
             names=tuple(names),
             slots=slots,
             title=title,
@@ -114,7 +114,7 @@ class RemoteDevices:
             for failure in await asyncio.gather(*opening, return_exceptions=True):
                 if failure is not None:
                     raise failure
-            found = [await session.ask(order, DevicesFound) for session in self._sessions]
+            found = [await self._find_on(session) for session in self._sessions]
             self._compare(found)
             self.slots = tuple(
                 RemoteSlot(self, session, device, builders.first_core)
@@ -131,11 +131,16 @@ class RemoteDevices:
             raise
         return tuple(slot.device for slot in self.slots)
 
+    async def _find_on(self, session: HostSession) -> DevicesFound:
+        """The devices of a host that the run asks for, or those that its place names instead."""
+        names = self._order.names and (session.place.devices or self._order.names)
+        return await session.ask(msgspec.structs.replace(self._order, names=names), DevicesFound)
+
     async def _begin_again(
         self, builders: HostBuilders, before: DevicesFound, session: HostSession
     ) -> None:
         """Prepare the host of a lost session once more. Raises TileyardError if it is not what it was."""
-        found = await session.ask(self._order, DevicesFound)
+        found = await self._find_on(session)
         now, then = ({one.name: one.identity for one in each.devices} for each in (found, before))
         if now != then:
             raise UsageError(f"host {session.name} has other devices than before")

@@ -158,6 +158,36 @@ def test_hosts_have_the_names_of_their_devices(text: str, names: list[str]) -> N
     assert [place.name for place in placing.places] == names
 
 
+def test_a_file_says_how_each_host_is_reached(tmp_path: Path) -> None:
+    """With a Python, devices and variables of its own; what is wrong in it is one line."""
+    file = tmp_path / "hosts.toml"
+    file.write_text(
+        '[[host]]\nname = "a"\n\n[[host]]\nname = "b"\nssh = "me@b.example"\npython = "/opt/my py/python"\n'
+        'devices = ["cuda:0"]\nenv = { TILEYARD_HOME = "/scratch/a b" }\n',
+        encoding="utf-8",
+    )
+    placing = parse_hosts(str(file))
+    assert isinstance(placing, NamedHosts)
+    first, second = placing.places
+    assert first == Place("a", ("ssh", "-T", "-o", "BatchMode=yes", "a", first.argv[-1]))
+    assert first.argv[-1] == f"{sys.executable} -P -m tileyard agent"
+    assert second.argv[-2:] == (
+        "me@b.example",
+        "env 'TILEYARD_HOME=/scratch/a b' '/opt/my py/python' -P -m tileyard agent",
+    )
+    assert (second.name, second.devices) == ("b", ("cuda:0",))
+    wrong = {
+        'name = "-oProxyCommand=x"': "is no name of a host for ssh",
+        'name = "a"\nhsot = 1': r"hosts\.toml:3: .*unknown key",
+        'name = "a"\nenv = { "A B" = "1" }': r"hosts\.toml:3: .*is no name of a variable",
+        'name = "a"\n[[host]]\nname = "a"': "names a twice",
+    }
+    for text, complaint in wrong.items():
+        file.write_text(f"[[host]]\n{text}\n", encoding="utf-8")
+        with pytest.raises(UsageError, match=complaint):
+            parse_hosts(str(file))
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "a,b", "local:", "local:0", "local:99", "ssh:", "ray:", "ray:cpus=0", "ray:2", "slurm:2"],
