@@ -212,7 +212,7 @@ class _Telling:
         path.unlink(missing_ok=True)  # what is left to read is the run's now
 
     async def finish(self) -> None:
-        """Return once all is told; if cancelled, once nothing works on it."""
+        """Return once nothing is kept any more."""
         await asyncio.gather(*self._keeping)
 
     async def _keep(self, ran: CaseRan, entry: RunEntry, lease: int) -> None:

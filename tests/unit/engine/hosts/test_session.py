@@ -169,7 +169,8 @@ def test_a_file_says_how_each_host_is_reached(tmp_path: Path) -> None:
     placing = parse_hosts(str(file))
     assert isinstance(placing, NamedHosts)
     first, second = placing.places
-    assert first == Place("a", ("ssh", "-T", "-o", "BatchMode=yes", "a", first.argv[-1]))
+    ssh = ("ssh", "-T", "-o", "BatchMode=yes", "a", first.argv[-1])
+    assert first == Place("a", ssh, lost_code=255)
     assert first.argv[-1] == f"{sys.executable} -P -m tileyard agent"
     assert second.argv[-2:] == (
         "me@b.example",
