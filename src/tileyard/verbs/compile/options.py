@@ -54,7 +54,7 @@ from tileyard.verbs.tune.options import ALL_CONFIGS, TuneRequest, make_request
 if TYPE_CHECKING:
     from tileyard.verbs.tune.result.records import CompileResult  # noqa: F401 - of the verb, in quotes
 
-OF_SUITES = ("policy", "select", "skip", "set", "target", "toolchain", "golden_threads")
+OF_SUITES = ("policy", "select", "skip", "set", "target", "toolchain", "golden_threads", "hosts")
 OF_TREES = ("bin", "python", "prefix", "cpu_arch", "driver", "require")
 
 
@@ -86,6 +86,7 @@ class BundleOptions(TypedDict, total=False):
     target: TargetName
     toolchain: ToolchainFile
     golden_threads: GoldenThreads
+    hosts: HostNames
 
 
 class CompileOptions(TypedDict, total=False):

@@ -133,6 +133,7 @@ def _run_suite(asked: RegressRequest, suite: str, settings: Settings, carry: Car
             target=COMMAND,
             suite=(str(base_path), str(head_path)),
             devices=asked.devices,
+            hosts=asked.hosts,
         )
         return carry(start, settings, StudyLayout(tells_ends=False))
 

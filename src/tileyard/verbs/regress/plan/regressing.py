@@ -176,6 +176,8 @@ async def _open_programs(
     On a slot a program's own work counts, which other work does not change; a device works while the program
     waits.
     """
+    if start.hosts:
+        raise UsageError("--hosts: programs are compared on this host", "kernels can be on others")
     named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
     usual = Measure(of="wall_time" if named else "cpu_time")
     paths = zip(sides, start.suite or (), strict=False)

@@ -204,13 +204,15 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
     packed = _open_bundle(start, bench) if start.is_bundle else None
     suite = packed.suite if packed is not None else await _read_suite(start, bench)
     hosted: tuple[Device, ...] = ()
-    if start.hosts:
+    if start.hosts and start.pack_to:  # nothing runs: they build
+        await use_hosts(bench, start.hosts)
+    elif start.hosts:
         target, hosted = await _find_hosted(start, bench, suite, packed)
         start = msgspec.structs.replace(start, target=target)
     opened = _OpenSuite(start, bench, suite, packed, hosted)
-    if bench.hosts is not None:
+    if bench.hosts is not None and hosted:
         await bench.hosts.require_pythons(opened.pythons)
-    if bench.hosts is not None and start.toolchain:
+    if bench.hosts is not None and hosted and start.toolchain:
         await bench.hosts.open_toolchain(Path(start.toolchain), start.commit)
     return opened.plan()
 
