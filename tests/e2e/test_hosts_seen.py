@@ -31,7 +31,7 @@ cc "$@" | sed "s/__VERSION__ .*/__VERSION__ \\"an older one\\"/"
 @pytest.fixture
 def host(tmp_path: Path) -> OwnProcess:
     """A host whose ``ssh`` reaches a twin that shares its folders, and a near one with others."""
-    greeting = Greeting(version="9.9", protocol=1, host="old")
+    greeting = Greeting(version="9.9", protocol=1, boot="b")
     client = CLIENT.format(
         folder=tmp_path,
         python=sys.executable,

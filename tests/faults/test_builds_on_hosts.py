@@ -18,10 +18,10 @@ from tileyard.base.settings import Settings
 from tileyard.devices.registry import parse_device
 from tileyard.engine.compilers import CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
-from tileyard.engine.hosts.messages import DevicesFound, FindDevices
+from tileyard.engine.hosts.messages import DevicesFound, FindDevices, OrderDone, ReleaseDevice
 from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.placing import NamedHosts, Place
-from tileyard.engine.hosts.session import HostSession
+from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices
 
 pytestmark = pytest.mark.slow
@@ -56,9 +56,14 @@ class Hosted:
             names=("cpu",), title="", queue_limit_s=9.0, plugins=self.settings.plugins
         )
         for session, host in zip(self.sessions, self.hosts, strict=True):
+
+            async def prepare(session: HostSession, host: HostBuilders = host) -> None:
+                await session.ask(find, DevicesFound)
+                await host.open(1, None)
+
             await session.open()
-            await session.ask(find, DevicesFound)
-            await host.open(1, None)
+            await prepare(session)
+            session.begin_with(prepare)
         sides = {"": Side()}
         return HostedPool(self.own, self.hosts, sides, self.objects, is_foreign=self._is_foreign)
 
@@ -151,6 +156,31 @@ def test_what_a_lost_host_was_to_build_is_built_elsewhere(tmp_path: Path, is_for
             assert (await build_in(pool, 0, "c"))["c"].outcome is Outcome.PASSED
             hosted.kill(1)
             assert (await build_in(pool, 1, "d"))["d"].outcome is Outcome.PASSED
+
+    asyncio.run(use())
+
+
+def test_a_host_that_comes_back_builds_again_once_it_is_prepared(tmp_path: Path) -> None:
+    """What it is to build meanwhile is built elsewhere."""
+
+    async def use() -> None:
+        async with opened(tmp_path) as (hosted, pool):
+            session = hosted.sessions[0]
+            hosted.kill(0)
+            with pytest.raises(SessionLostError):
+                await session.ask(ReleaseDevice(device="cpu:0"), OrderDone)
+            reviving = asyncio.create_task(session.revive())
+            number = 0
+            while not reviving.done():
+                number += 1
+                (built,) = (await build_in(pool, 0, f"during {number}")).values()
+                assert built.outcome is Outcome.PASSED
+            await reviving
+            assert (session.number, session.fetched) == (2, 0)
+            after = await build_in(pool, 0, "after", "more")
+            assert {one.outcome for one in after.values()} == {Outcome.PASSED}
+            host = await pool.find_host((SLOW, 0))
+            assert host == "local-1"
 
     asyncio.run(use())
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from tileyard.base.model import Device, Record
 from tileyard.base.settings import Settings
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UNKNOWN_BOOT = "unknown"
 NAME = re.compile(r"[a-z][a-z0-9_-]*:[A-Za-z0-9][A-Za-z0-9._-]*")
 PCI_ADDRESS = re.compile(
     r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE
@@ -83,3 +85,11 @@ def name_user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def read_boot_id() -> str:
+    """The id that distinguishes one boot of a kernel from every other."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return UNKNOWN_BOOT

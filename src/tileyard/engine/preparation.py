@@ -332,15 +332,15 @@ class Preparation:
             progress.case.limits.build_s * (1 + len(request.together))
             for progress, request in zip(members, requests, strict=True)
         ]
-        process, done = (builder_of(members[0].case), worker), 0
+        process, answered = (builder_of(members[0].case), worker), set[str]()
         try:
             async for built in self._pool.build(
                 process, requests, limits_s, tell=tell, anew=self._yard.rebuild
             ):
-                done += 1
+                answered.add(built.case)
                 yield built
         except HOST_FAULTS as error:
-            for lost in requests[done:]:
+            for lost in (one for one in requests if one.case not in answered):
                 yield Build(
                     case=lost.case,
                     build=lost.build,

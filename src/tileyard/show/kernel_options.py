@@ -9,6 +9,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import QUEUE_LIMIT_S, Limits, Value
 from tileyard.base.settings import GOLDEN_THREADS
 from tileyard.show.options import (
+    HOSTS,
     FileOption,
     NamesOption,
     Option,
@@ -193,8 +194,7 @@ MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().me
 HostNames = Annotated[
     str,
     Text(
-        "Use other hosts, their devices and their cores to build: ssh:HOST,HOST; ray:cpus=N,gpus=N; "
-        "slurm:ARGUMENTS; listen:ADDRESS,N; FILE.toml; local:N for a trial.",
+        HOSTS,
         metavar="HOSTS",
     ),
 ]

@@ -34,6 +34,11 @@ from tileyard.show.values import parse_factor, read_bytes, read_names, read_path
 P = ParamSpec("P")
 R = TypeVar("R")
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+HOSTS = (
+    "Use other hosts: ssh:HOST,HOST; ray:cpus=N,gpus=N; slurm:ARGUMENTS; listen:ADDRESS,N; FILE.toml; "
+    "local:N for a trial."
+)
+"""What --hosts of each verb says."""
 UNITS = ("", "_s", "_bytes")
 """Ends of names of the engine's fields, which the names of options do not have."""
 

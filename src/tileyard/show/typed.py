@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tileyard.show.defaults import Kind, Known, VerbPath
-from tileyard.show.options import Field, Option, flatten, list_fields
+from tileyard.show.options import HOSTS, Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 AskedHosts = Annotated[
@@ -18,7 +18,7 @@ AskedHosts = Annotated[
     typer.Option(
         "--hosts",
         metavar="HOSTS",
-        help="Ask these hosts instead of this one: ssh:HOST,HOST; local:N for a trial.",
+        help=HOSTS,
     ),
 ]
 Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows.")]

@@ -8,7 +8,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from tileyard.base.errors import DamagedError, HomeError, TileyardError, UsageEr
 from tileyard.base.model import Device, Digest, Outcome, Side
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
+from tileyard.devices.base import read_boot_id
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
@@ -95,7 +95,7 @@ from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.processes.wire import READ_BYTES
 from tileyard.targets.command.given import StepSite, tell_site
-from tileyard.workers.protocol import CaseBegan, CaseRan, PartBuilt, RunEntry
+from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
 MOST_PRINTED = 1 << 20
 """Bytes of the end of what a program printed that the run gets."""
@@ -113,13 +113,15 @@ class Offered(FarDevice[Slot]):
     ) -> None:
         super().__init__(site, slot, judging_cores)
         self.folders = folders
+        self.withdrawn = 0
+        self._lease = 0
         self._turn_over_s = 0.0
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Lease the device, for a turn at least. See ``Slot``."""
-        lease = await self.slot.acquire(memory_bytes, waiting)
+        self._lease = await self.slot.acquire(memory_bytes, waiting)
         self._begin_turn()
-        return lease
+        return self._lease
 
     def _begin_turn(self) -> None:
         self._turn_over_s = self._site.clock.monotonic_s() + TURN_S
@@ -137,7 +139,11 @@ class Offered(FarDevice[Slot]):
 
     async def carry_out(self, order: RunOnDevice, tell: TellAnswer) -> None:
         """Run a batch; return once all that ran is judged, or kept for the run, and told."""
+        withdrawn = self.withdrawn
         entries = await self._settle(order.entries, tell)
+        if self.withdrawn != withdrawn:
+            tell(BatchEnded(held=True))
+            return
         telling = _Telling(self._site.home, self.folders, entries, tell)
         cases = tuple(case for case in order.batch.cases if case.key in entries)
         batch = msgspec.structs.replace(order.batch, cases=cases)
@@ -151,17 +157,6 @@ class Offered(FarDevice[Slot]):
             await telling.finish()
         tell(ended)
 
-    async def wait_until_well(self) -> None:
-        """Have the device probed until it is in quarantine no more."""
-        well = asyncio.Event()
-        probing = Readmission([self.slot], INTERVAL_S, lambda _: well.set())
-        try:
-            if find_quarantine(self.slot.device.locks):
-                probing.look_after([self.slot.device.name])
-                await well.wait()
-        finally:
-            probing.close()
-
     async def _settle(self, entries: Sequence[RunEntry], tell: TellAnswer) -> dict[str, RunEntry]:
         """The entries with places of this host; one for which there is no room has ended."""
         await self._clear()
@@ -173,7 +168,7 @@ class Offered(FarDevice[Slot]):
                 ran = CaseRan(
                     case=entry.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
                 )
-                tell(CaseEnded(ran=ran, lease=0))
+                tell(CaseEnded(ran=ran, lease=self._lease))
         return settled
 
     async def release(self) -> None:
@@ -232,6 +227,7 @@ class Agent:
     """One session with a run, over ``channel``. ``settings`` are this host's."""
 
     def __init__(self, settings: Settings, channel: HostChannel) -> None:
+        self.is_closing = False
         self._settings = settings
         self._channel = channel
         self._objects = ObjectStore(settings.home / "objects")
@@ -251,9 +247,7 @@ class Agent:
     async def serve(self) -> None:
         """Carry out orders until the run hangs up, or is not heard for SILENCE_S."""
         writing = asyncio.create_task(self._write())
-        greeting = Greeting(
-            version=version("tileyard"), protocol=PROTOCOL, host=socket.gethostname()
-        )
+        greeting = Greeting(version=version("tileyard"), protocol=PROTOCOL, boot=read_boot_id())
         self._answer(0, greeting)
         try:
             async with time_limit(SILENCE_S) as limit:
@@ -324,7 +318,7 @@ class Agent:
                 await self._find(name).release()
                 tell(OrderDone())
             case AwaitRecovery(device=name):
-                await self._find(name).wait_until_well()
+                await self._wait_until_well(self._find(name).slot.device)
                 tell(OrderDone())
             case WithdrawBatches():
                 self._withdraw()
@@ -367,19 +361,34 @@ class Agent:
             title=order.title,
         )
         timed = {core for device in devices for core in device.cores}
-        free = tuple(core for core in settings.cores if core not in timed) or settings.cores
+        free = tuple(core for core in settings.cores if core not in timed)
         slots = make_slots(len(settings.cores) if order.slots < 0 else order.slots)
         places = asyncio.Semaphore(max(1, len(slots)))
         anonymous = AnonymousSlots(self._steps, slots, places)
         self._lenders = LocalDevices(self._site, devices), anonymous
         for slot in (slot for lender in self._lenders for slot in lender.slots):
             folders = CaseFolders(self._folder / str(len(self._offered)), self._trees)
-            self._offered[slot.device.name] = Offered(self._site, slot, free, folders)
+            judging = free or slot.device.cores or settings.cores  # not on another's cores
+            self._offered[slot.device.name] = Offered(self._site, slot, judging, folders)
         return (*devices, *slots)
 
     def _withdraw(self) -> None:
+        for offered in self._offered.values():
+            offered.withdrawn += 1
         for lender in self._lenders:
             lender.withdraw()
+
+    async def _wait_until_well(self, device: Device) -> None:
+        """Have a device probed until it is in quarantine no more; for ever if it is in none."""
+        well = asyncio.Event()
+        slots = [offered.slot for offered in self._offered.values()]
+        probing = Readmission(slots, INTERVAL_S, lambda _: well.set())
+        try:
+            if find_quarantine(device.locks):
+                probing.look_after([device.name])
+            await well.wait()
+        finally:
+            probing.close()
 
     async def _send_objects(self, number: int, order: SendObjects) -> None:
         device = order.device
@@ -437,7 +446,6 @@ class Agent:
             worker,
             order.kernels,
             order.limits_s,
-            tell=lambda key: tell(PartBuilt(build=key)),
             anew=order.anew,
         )
         async for build in builds:
@@ -461,6 +469,7 @@ class Agent:
 
     async def _close(self) -> None:
         """End everything that this session started, before it ends itself."""
+        self.is_closing = True
         tasks = tuple(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -545,15 +554,21 @@ async def _serve_until_told(
     settings: Settings, connect: Callable[[], Awaitable[HostChannel]], *, until_stdin_ends: bool
 ) -> None:
     """Serve; on TERM end the runners and leave nothing behind."""
-    serving = asyncio.ensure_future(Agent(settings, await connect()).serve())
+    agent = Agent(settings, await connect())
+    serving = asyncio.ensure_future(agent.serve())
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if not (agent.is_closing or serving.cancelling()):  # which a second one would cut short
+            serving.cancel()
+
     for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, serving.cancel)
+        loop.add_signal_handler(number, end)
 
     def read() -> None:
         if not os.read(0, READ_BYTES):
             loop.remove_reader(0)
-            serving.cancel()
+            end()
 
     if until_stdin_ends:
         loop.add_reader(0, read)

@@ -21,7 +21,7 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.targets.registry import COMMAND, find_needs
-from tileyard.workers.protocol import BuildKernel, PartBuilt, TargetInfo
+from tileyard.workers.protocol import BuildKernel, TargetInfo
 
 
 class HostBuilders:
@@ -59,10 +59,10 @@ class HostBuilders:
                     self._infos[builder] = None
         return self._infos[builder]
 
-    async def build(
-        self, order: BuildThere, objects: ObjectStore, tell: TellBuilt
-    ) -> AsyncIterator[Build]:
-        """Have the host build, and fetch what it has built. Raises SessionLostError, and HOST_FAULTS."""
+    async def build(self, order: BuildThere, objects: ObjectStore) -> AsyncIterator[Build]:
+        """Have the host build, and fetch what it has built. Raises SessionLostError, UsageError if the host
+        cannot build, DamagedError, and HomeError.
+        """
         keys = {kernel.case: kernel.build for kernel in order.kernels}
         async with contextlib.aclosing(self._session.follow(order)) as answers:
             async for answer in answers:
@@ -76,8 +76,6 @@ class HostBuilders:
                             publish(manifest, objects)
                             self._session.note_built(manifest.build)
                         yield build
-                    case PartBuilt(build=key):
-                        tell(key)
                     case OrderDone():
                         return
                     case _:
@@ -128,7 +126,7 @@ class HostedPool:
             with contextlib.suppress(SessionLostError):
                 if info := await host.describe(self._sides[builder[0]], builder[1]):
                     return info
-        raise UsageError(f"no host can build for {builder[1]}")
+        raise WorkerLostError(f"no host is there that builds for {builder[1]}")
 
     async def find_host(self, worker: tuple[Builder, int]) -> str:
         """The host on which a worker builds unless it is lost, empty for this one."""
@@ -165,10 +163,9 @@ class HostedPool:
                         limits_s=limits,
                         anew=anew,
                     )
-                    builds = host.build(order, self._objects, tell)
-                with contextlib.suppress(SessionLostError):
-                    async for built in builds:
-                        del left[built.case]
+                    builds = host.build(order, self._objects)
+                async for built in _until_lost(builds):
+                    if left.pop(built.case, None) is not None:
                         yield built
         if left:
             raise WorkerLostError(f"no host is left that builds for {builder[1]}")
@@ -185,7 +182,8 @@ class HostedPool:
         if self._is_only_there(builder):
             yield from self._places
         elif self._places[number][0] is not None:
-            yield None, number % len(self._own.cores)
+            own, core = self._own.cores, self.cores[number]
+            yield None, own.index(core) if core in own else number % len(own)
 
     async def _fits(self, host: HostBuilders | None, builder: Builder) -> bool:
         """Whether what is built there is what would be built elsewhere."""
@@ -202,3 +200,10 @@ class HostedPool:
 
     def _is_only_there(self, builder: Builder) -> bool:
         return self._is_foreign and find_class(find_needs(builder[1]).device_class).is_cores
+
+
+async def _until_lost(builds: AsyncIterator[Build]) -> AsyncIterator[Build]:
+    """Builds of a host until it is lost, or cannot build: the rest is built elsewhere."""
+    with contextlib.suppress(SessionLostError, UsageError, DamagedError):
+        async for built in builds:
+            yield built

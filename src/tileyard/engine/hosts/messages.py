@@ -13,7 +13,6 @@ from tileyard.workers.protocol import (
     BuildKernel,
     CaseBegan,
     CaseRan,
-    PartBuilt,
     RunEntry,
     TargetInfo,
 )
@@ -27,11 +26,11 @@ BEAT_S: Final = 5.0
 
 
 class Greeting(Record, tag="greeting"):
-    """The first message of an agent."""
+    """The first message of an agent; ``boot`` distinguishes its running kernel from every other."""
 
     version: str
     protocol: int
-    host: str
+    boot: str
 
 
 class Beat(Record, tag="beat"):
@@ -164,7 +163,7 @@ class DescribeBuilder(Record, tag="describe_builder"):
 
 
 class BuildThere(Record, tag="build_there"):
-    """Build kernels for a described builder. Answers: KernelBuilt for each, PartBuilt; OrderDone."""
+    """Build kernels for a described builder. Answers: KernelBuilt for each; OrderDone."""
 
     side: str
     target: str
@@ -345,7 +344,6 @@ Answer = (
     | PythonIdentified
     | TargetInfo
     | KernelBuilt
-    | PartBuilt
     | HostSurveyed
     | HostTime
     | HostDiagnosed

@@ -83,7 +83,7 @@ class FarPrograms:
         try:
             return self._find(self._suites[asked])
         except DamagedError:
-            del self._suites[asked]
+            self._suites.pop(asked, None)
             raise
 
 

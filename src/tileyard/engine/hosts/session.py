@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.folders import Listing, TreeFile, encode_listing
@@ -60,6 +60,10 @@ from tileyard.workers.protocol import TargetInfo
 AnswerT = TypeVar("AnswerT")
 END_LOOK_S = 0.05
 LAST_BYTES = 4096
+RETRY_S, MOST_RETRY_S = 2.0, 60.0
+"""Seconds before a lost host is tried again: the first and the longest wait."""
+RETURN_S = 60.0
+"""Seconds for which a lease waits for a lost host to come back."""
 END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
 LAST = (
@@ -117,9 +121,16 @@ class HostSession:
         self._reviving = asyncio.Lock()
         self._is_over = False
         self._heard_s = 0.0
+        self._preparing: asyncio.Task[Any] | None = None
+        self._delay_s = self._again_s = 0.0
+        self.boot = ""
 
     async def open(self) -> None:
         """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
+        await self._open()
+        self.number = 1
+
+    async def _open(self) -> None:
         greeting: Greeting | None = None
         with contextlib.suppress(TimeoutError, WireError):
             async with time_limit(self.place.limit_s):
@@ -141,7 +152,7 @@ class HostSession:
                 f"and this run is of {own} (protocol {PROTOCOL})",
                 "install the same version on both",
             )
-        self.number += 1
+        self.boot = greeting.boot
         self._heard_s = asyncio.get_running_loop().time()
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._beat())]
 
@@ -149,31 +160,49 @@ class HostSession:
         """What each later session of this host begins with."""
         self._prepare = prepare
 
-    async def revive(self) -> None:
-        """Start the agent again if its session is lost. Raises SessionLostError if it does not come, or its
-        host is not as it was.
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be ordered."""
+        return bool(self._lost)
+
+    async def revive(self, limit_s: float = RETURN_S) -> None:
+        """Start the agent again if its session is lost, at longer and longer intervals until ``limit_s`` have
+        passed. Raises SessionLostError if it does not come, or its host is not as it was.
         """
+        loop = asyncio.get_running_loop()
+        due = loop.time() + limit_s
         async with self._reviving:
-            may_start = self.place.arrival is None and self._prepare is not None
-            if not self._lost or self._is_over or not may_start:
-                return
-            why = self._lost
-            await self._end()
-            self.forget()
-            self._lost = ""
-            self._is_lost.clear()
-            try:
-                await self.open()
-                if self._prepare is not None:
-                    await self._prepare(self)
-            except (TileyardError, SessionLostError) as error:
-                self._lose(why)
-                raise SessionLostError(
-                    f"host {self.name}: {why}, and it does not come back: {error}"
-                ) from error
-            except BaseException:
-                self._lose(why)
-                raise
+            while self._lost and not self._is_over and self.place.arrival is None:
+                if self._again_s > due:
+                    raise SessionLostError(f"host {self.name}: {self._lost}")
+                await asyncio.sleep(self._again_s - loop.time())
+                try:
+                    await self._begin_again()
+                    self._delay_s = 0.0
+                    return
+                except (TileyardError, SessionLostError) as error:
+                    self._delay_s = min(max(2 * self._delay_s, RETRY_S), MOST_RETRY_S)
+                    self._again_s = loop.time() + self._delay_s
+                    if self._again_s > due:
+                        said = f"{self._lost}, and it does not come back: {error}"
+                        raise SessionLostError(f"host {self.name}: {said}") from error
+
+    async def _begin_again(self) -> None:
+        """Begin a new session. It stays lost for all but what prepares it, until that is done."""
+        await self._end()
+        self.forget()
+        self._preparing = asyncio.current_task()
+        try:
+            await self._open()
+            if self._prepare is not None:
+                await self._prepare(self)
+            if self._tasks[0].done():
+                raise SessionLostError(f"host {self.name}: {self._lost}")
+        finally:
+            self._preparing = None
+        self.number += 1
+        self._lost = ""
+        self._is_lost.clear()
 
     async def follow(self, order: Order) -> AsyncGenerator[Answer, None]:
         """All answers to an order; one that is not read to its end is cancelled. Raises UsageError if it
@@ -297,14 +326,14 @@ class HostSession:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._process is not None:
-            process, self._process = self._process, None
+        if (process := self._process) is not None:
             try:
                 await asyncio.to_thread(process.wait, END_LIMIT_S)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.to_thread(process.wait)
+            self._process = None
         if self._scratch:
             with contextlib.suppress(OSError):  # the agent has removed it, unless it was killed
                 remove_folder(Path(self._scratch))
@@ -352,7 +381,7 @@ class HostSession:
         return self._channel
 
     async def _send(self, number: int, order: Order) -> None:
-        if self._lost:
+        if self._lost and asyncio.current_task() is not self._preparing:
             raise SessionLostError(f"host {self.name}: {self._lost}")
         try:
             await self._heard.send(Ordered(number=number, order=order))
@@ -411,8 +440,10 @@ class HostSession:
             why = f"nothing was heard of its agent for {SILENCE_S + GRACE_S:g} s"
         except WireError as error:
             why = str(error)
+        is_news = not self._lost
         self._lose(why or f"its agent is gone{self._last_line()}")
-        self.tell_lost(self._lost)
+        if is_news:
+            self.tell_lost(self._lost)
 
     async def _confirm_end(self) -> None:
         """Wait until an agent of which no more is heard has ended: what started it says so, or it has heard

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from tileyard.base.errors import DamagedError, TileyardError, UsageError
 from tileyard.base.events import Event, HostLost
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
+from tileyard.devices.base import read_boot_id
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import MAX_CORES
 from tileyard.devices.registry import parse_device
@@ -44,15 +46,13 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.placing import Placing
 from tileyard.engine.hosts.programs import FarPrograms
-from tileyard.engine.hosts.session import HostSession, SentTree, SessionLostError
+from tileyard.engine.hosts.session import RETRY_S, HostSession, SentTree, SessionLostError
 from tileyard.engine.hosts.works import identify_python
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
-RETRY_S, MOST_RETRY_S = 2.0, 60.0
-"""Seconds before a lost host is tried again: the first and the longest wait."""
 AppendLog = Callable[[str, str], None]
 CODE = 2
 """The first parts of a CPU's identity decide which code it runs: its model and its features."""
@@ -102,18 +102,18 @@ class RemoteDevices:
                 HostSession(place, self._objects, home / "logs" / f"agent-{place.name}.log")
                 for place in places
             )
-            self._hosts = tuple(
-                HostBuilders(session, 0 if place.is_here else number * MAX_CORES)
-                for number, (place, session) in enumerate(
-                    zip(places, self._sessions, strict=True), 1
-                )
-            )
             for session in self._sessions:
                 session.tell_lost = partial(self._note_lost, session.name)
             opening = (session.open() for session in self._sessions)
             for failure in await asyncio.gather(*opening, return_exceptions=True):
                 if failure is not None:
                     raise failure
+            first_cores = {read_boot_id(): 0}
+            for session in self._sessions:
+                first_cores.setdefault(session.boot, len(first_cores) * MAX_CORES)
+            self._hosts = tuple(
+                HostBuilders(session, first_cores[session.boot]) for session in self._sessions
+            )
             found = [await self._find_on(session) for session in self._sessions]
             self._compare(found)
             self.slots = tuple(
@@ -261,14 +261,13 @@ class RemoteSlot:
 
     async def recover(self) -> None:
         """Return once the device can be asked for again: its agent is back, and it is not in quarantine."""
-        delay_s = RETRY_S
         while True:
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, MOST_RETRY_S)
             with contextlib.suppress(SessionLostError, TileyardError):
-                await self._session.revive()
-                await self._session.ask(AwaitRecovery(device=self._name), OrderDone)
+                await self._session.revive(inf)
+                if self._session.number == self._of_session:
+                    await self._session.ask(AwaitRecovery(device=self._name), OrderDone)
                 return
+            await asyncio.sleep(RETRY_S)  # its session does not begin again, or was lost once more
 
     async def warm(self) -> None:
         """Start the runner there. ``acquire`` reports failures."""
@@ -278,6 +277,8 @@ class RemoteSlot:
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Have the agent lease the device. See ``Slot``."""
         order = AcquireDevice(device=self._name, memory_bytes=memory_bytes)
+        if self._session.is_lost:
+            waiting(Waiting())  # so that other devices are asked meanwhile
         with self._losing():
             await self._session.revive()
             self._of_session = self._session.number

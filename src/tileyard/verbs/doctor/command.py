@@ -37,6 +37,7 @@ def doctor(
     """
     from tileyard.base.clock import Clock
     from tileyard.base.errors import UsageError
+    from tileyard.devices.base import read_boot_id
     from tileyard.show.opening import load_settings, present
     from tileyard.show.values import refuse_unused
     from tileyard.verbs.doctor.plan.checks import CHECKS
@@ -44,7 +45,6 @@ def doctor(
     from tileyard.verbs.doctor.plan.tokens import (
         compare_token,
         parse_token,
-        read_boot_id,
         write_token,
     )
     from tileyard.verbs.doctor.view import print_findings

@@ -111,7 +111,7 @@ SAYS = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.argv[1])); sys.std
     ("says", "complaint"),
     [
         (
-            encode_frame(Answered(number=0, answer=Greeting(version="9.9", protocol=1, host="h"))),
+            encode_frame(Answered(number=0, answer=Greeting(version="9.9", protocol=1, boot="b"))),
             r"host far has Tileyard 9.9 \(protocol 1\), and this run is of .* \(protocol 1\)",
         ),
         (b"Welcome to this host!\n" * 9, "host far: no agent began there"),

@@ -16,6 +16,7 @@ from tileyard.base.decoding import decode_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
+from tileyard.devices.base import read_boot_id
 from tileyard.devices.registry import parse_device
 from tileyard.engine.foreign_queue.far_side import read_token
 from tileyard.engine.foreign_queue.slots import leaving_token
@@ -38,7 +39,6 @@ from tileyard.verbs.doctor.plan.tokens import (
     SUBJECT,
     compare_hosts,
     parse_token,
-    read_boot_id,
     write_token,
 )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
+from tileyard.devices.base import read_boot_id
 from tileyard.devices.locks import explaining, prepare_directory
 from tileyard.devices.occupancy import open_directory
 from tileyard.processes.keeper.files import remove
@@ -19,8 +20,6 @@ from tileyard.verbs.doctor.plan.findings import Finding, Level
 
 SUBJECT = "same locks"
 PREFIX = "token-"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-UNKNOWN_BOOT = "unknown"
 
 
 class Token(Record):
@@ -120,14 +119,6 @@ def compare_hosts(settings: Settings, token: Token, boot: str) -> Iterator[Findi
     else:
         message = f"{settings.lock_dir} has its own, as every host"
         yield Finding(subject=SUBJECT, level=Level.OK, message=message)
-
-
-def read_boot_id() -> str:
-    """The id that distinguishes one boot of a kernel from every other."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return UNKNOWN_BOOT
 
 
 def _explain(folder: Path, token: Token) -> str:

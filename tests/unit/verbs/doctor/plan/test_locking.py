@@ -9,11 +9,12 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.settings import Settings
+from tileyard.devices.base import read_boot_id
 from tileyard.devices.locks import prepare_directory
 from tileyard.verbs.doctor.plan import checks
 from tileyard.verbs.doctor.plan.checks import check_lock_directory
 from tileyard.verbs.doctor.plan.findings import Finding, Level
-from tileyard.verbs.doctor.plan.tokens import compare_token, parse_token, read_boot_id, write_token
+from tileyard.verbs.doctor.plan.tokens import compare_token, parse_token, write_token
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
 
