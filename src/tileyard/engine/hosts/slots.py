@@ -95,7 +95,7 @@ class RemoteDevices:
             queue_limit_s=queue_limit_s,
             plugins=self._settings.plugins,
         )
-        home = self._settings.home
+        home = self._settings.make_home()
         try:
             places = await self._placing.open(home, queue_limit_s)
             self._sessions = tuple(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import stat
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -197,6 +198,16 @@ def test_other_hosts_are_refused(text: str) -> None:
     """With the forms that there are."""
     with pytest.raises(UsageError, match="names no hosts"):
         parse_hosts(text)
+
+
+def test_a_run_over_hosts_makes_a_data_directory_for_its_user_alone(tmp_path: Path) -> None:
+    """Also below a folder that is open to all, and if no agent starts."""
+    tmp_path.chmod(0o1777)
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+    hosts = RemoteDevices(NamedHosts((Place("a", ("false",)),)), settings)
+    with pytest.raises(UsageError, match="no agent began there"):
+        asyncio.run(hosts.find((), title="", queue_limit_s=1.0))
+    assert stat.S_IMODE(settings.home.stat().st_mode) == 0o700
 
 
 def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
