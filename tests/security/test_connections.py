@@ -425,6 +425,10 @@ def test_a_run_waits_for_agents_that_somebody_starts(cli: CommandLine) -> None:
         one.communicate(timeout=30)
         assert one.returncode == 0
     assert done.returncode == 0, done.stderr
+    assert (
+        f"waiting for 2 agents: tileyard agent --connect {address} --token-file {files[0]}, "
+        in done.stdout
+    )
     assert "2 cases  2 slots" in done.stdout
     assert "2  passed" in done.stdout
     assert not [*folder.iterdir()]

@@ -67,6 +67,7 @@ async def use_hosts(
     if queues := [name for name in names if is_queue(name)]:
         raise UsageError(f"--hosts: {queues[0]} is a queue of this host")
     others = RemoteDevices(parse_hosts(hosts), bench.settings)
+    others.emit = bench.conversation.tell_event  # until the run has listeners
     bench.use_hosts(others)
     title = f"tileyard, on {socket.gethostname()}"
     return await others.find(names, title=title, queue_limit_s=queue_limit_s, slots=slots)

@@ -1,6 +1,7 @@
 """Asks the agents of several hosts at the same time, each in a session of its own."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -62,6 +63,8 @@ async def _ask_all(
 
     try:
         places = await placing.open(settings.home, START_LIMIT_S)
+        if placing.notice:
+            sys.stderr.write(f"{placing.notice}\n")
         return tuple(await asyncio.gather(*map(ask_one, places)))
     finally:
         await placing.close()

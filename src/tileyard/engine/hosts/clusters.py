@@ -66,6 +66,8 @@ class Nodes:
 class SlurmNodes:
     """The nodes of an allocation that ``salloc`` makes with these arguments: on each, a step is the agent."""
 
+    notice = ""
+
     def __init__(self, arguments: Sequence[str]) -> None:
         """Raise ToolMissingError without Slurm's programs."""
         if shutil.which("salloc") is None:
@@ -101,6 +103,8 @@ class SlurmNodes:
 
 class RayNodes:
     """The nodes of the Ray cluster that ``RAY_ADDRESS`` names, each with an actor of these resources."""
+
+    notice = ""
 
     def __init__(self, cpus: int, gpus: int) -> None:
         """Raise ToolMissingError without Ray, and UsageError without its address."""

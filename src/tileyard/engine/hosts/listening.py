@@ -17,6 +17,7 @@ from typing import Final
 
 from tileyard.base.errors import HomeError, ToolMissingError, UsageError, WireError
 from tileyard.base.modes import make_folder
+from tileyard.base.wording import count_of
 from tileyard.engine.hosts.meeting import MEET_LIMIT_S, STREAM_BYTES, Address, Ticket, admit
 from tileyard.engine.hosts.placing import Arrival, Place
 from tileyard.processes.stream_wire import StreamChannel
@@ -131,6 +132,7 @@ class AwaitedAgents:
         self._count = count
         self._listener: Listener | None = None
         self._files: list[Path] = []
+        self.notice = ""
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """A place for each agent that is to come. See ``Placing``."""
@@ -141,6 +143,11 @@ class AwaitedAgents:
             arrival = self._listener.expect()
             self._write(home / "agents" / f"{end}-{number}", arrival)
             places.append(Place(f"agent-{number}", arrival=arrival, limit_s=limit_s))
+        others = f", and likewise with those up to -{self._count}" if self._count > 1 else ""
+        self.notice = (
+            f"waiting for {count_of(self._count, 'agent')}: "
+            f"tileyard agent --connect {self._listener.address} --token-file {self._files[0]}{others}"
+        )
         return places
 
     def _write(self, file: Path, arrival: Arrival) -> None:

@@ -70,7 +70,9 @@ class Place:
 
 
 class Placing(Protocol):
-    """What ``--hosts`` names."""
+    """What ``--hosts`` names. ``notice``: what its user has to do once it is open; usually nothing."""
+
+    notice: str
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """The places of the agents of a run with this data directory, which waits no longer than ``limit_s``
@@ -85,6 +87,7 @@ class Placing(Protocol):
 class NamedHosts:
     """Hosts that are there."""
 
+    notice = ""
     places: tuple[Place, ...]
 
     async def open(self, _home: Path, _limit_s: float) -> Sequence[Place]:

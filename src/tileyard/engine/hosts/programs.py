@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,6 +23,9 @@ from tileyard.engine.hosts.works import apply_work, find_changed
 from tileyard.targets.command.given import StepSite
 from tileyard.workers.command_runs import DATA, Stores, begin_case_folder
 from tileyard.workers.protocol import CommandRun, RunEntry
+
+IN_SUITE: Final = re.compile(r"/suite-\w+/([^\s:;'\"`]+)")
+"""In what a program printed: the path of a file in the folder of its suite on another host."""
 
 
 class FarPrograms:
@@ -67,6 +72,18 @@ class FarPrograms:
             await session.fetch_left(find_changed(listing, golden), device, objects)
             await asyncio.to_thread(begin_case_folder, folder, entry.golden, self._stores.trees)
             await asyncio.to_thread(apply_work, listing, golden, folder / DATA, objects)
+
+    def explain(self, entry: RunEntry, said: str) -> str:
+        """That a file of the suite which a failed program named was not sent; empty if that was not so."""
+        if entry.command is None or not entry.command.suite:
+            return ""
+        sent = self._find_suite(entry.command).listing.entries
+        for name in IN_SUITE.findall(said):
+            if name not in sent and Path(entry.command.suite, name).is_file():
+                return (
+                    f" ({name} of the suite is not on that host: its step must list it in `inputs`)"
+                )
+        return ""
 
     def _find(self, tree: Digest, part: str = "") -> SentTree:
         folder = self._stores.trees.path(tree, part)

@@ -17,7 +17,7 @@ from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
 from tileyard.base.errors import DamagedError, TileyardError, UsageError
-from tileyard.base.events import Event, HostLost
+from tileyard.base.events import Event, HostLost, Note
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
@@ -98,6 +98,8 @@ class RemoteDevices:
         home = self._settings.make_home()
         try:
             places = await self._placing.open(home, queue_limit_s)
+            if self._placing.notice:
+                self.emit(Note(text=self._placing.notice))
             self._sessions = tuple(
                 HostSession(place, self._objects, home / "logs" / f"agent-{place.name}.log")
                 for place in places
@@ -386,6 +388,10 @@ class RemoteSlot:
                 await fetching(self._session, self._name, entry, ended.work)
             except (SessionLostError, TileyardError, OSError) as error:
                 ran = self._fail(ran.case, str(error))
+        if ran.outcome is Outcome.RUNTIME_ERROR:
+            with contextlib.suppress(TileyardError, OSError):
+                reason = await asyncio.to_thread(self._hosts.programs.explain, entry, ended.log)
+                ran = msgspec.structs.replace(ran, message=ran.message + reason)
         if ran.outcome is Outcome.INFRA_ERROR:
             self._session.forget()  # something may be gone there, or damaged
         return ran

@@ -79,6 +79,7 @@ def _name(suite: str, options: TestOptions, start: StartTest) -> list[str]:
         *([suite] if suite else ["--from", str(options["from_"])]),
         *(text for key, value in start.parameters.items() for text in ("--set", f"{key}={value}")),
         *(text for name in start.devices for text in ("--devices", name)),
+        *(["--hosts", start.hosts] if start.hosts else []),
         *(["--sanitize"] if options["sanitize"] else []),
     ]
 
