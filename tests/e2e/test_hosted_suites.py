@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from tests.conftest import CommandLine
 
 from tileyard.artifacts.folders import read_listing
+from tileyard.engine.borrowing import TURN_S
 
 pytestmark = pytest.mark.slow
 
@@ -252,3 +255,85 @@ def test_an_agent_that_is_lost_costs_what_ran_there(suite: CommandLine) -> None:
     assert len([*(suite.home / "work").glob("*/*/default/data/out")]) == 3
     assert not psutil.wait_procs(family, timeout=20)[1]
     assert not [*(suite.cwd / "tmp").iterdir()]
+
+
+CARDS = """
+name = "{job}"
+env = ["PLACE"]
+build = ["sh", "-c", "echo 'echo {job} $TASK_DEVICE >> $PLACE/order' > {{out}}/program"]
+[run]
+argv = ["sh", "-c", "sh {{build}}/program; until test -e $PLACE/{gate}; do sleep 0.1; done"]
+env = ["PLACE"]
+"""
+REACHED = """
+[[host]]
+name = "card{host}"
+reach = ["env"]
+devices = ["npu:0", "npu:5"]
+[host.env]
+TILEYARD_HOST_CONFIG = "far"
+TILEYARD_HOME = "far/home{host}"
+TILEYARD_LOCK_DIR = "far/locks{host}"
+"""
+DECLARED = """
+[[device]]
+name = "npu:{number}"
+id = "card {number}"
+"""
+
+
+@pytest.fixture
+def borrower(cli: CommandLine) -> CommandLine:
+    """A folder with the file of three hosts, and the declarations of eight cards that each of them has."""
+    (cli.cwd / "far").mkdir()
+    declared = "".join(DECLARED.format(number=number) for number in range(8))
+    (cli.cwd / "far" / "devices.toml").write_text(declared)
+    hosts = "".join(REACHED.format(host=host) for host in (1, 2, 3))
+    (cli.cwd / "hosts.toml").write_text(hosts)
+    cli.env["PLACE"] = str(cli.cwd)
+    return cli
+
+
+def test_two_jobs_take_turns_on_the_cards_of_three_hosts(borrower: CommandLine) -> None:
+    """Of the cards that one job has, another that waits gets some before the first has run all its batches.
+    No case is lost, and nothing is held in the end. Each host has eight cards, and lends two.
+    """
+    cli, folder = borrower, borrower.cwd
+    counts = {"long": 18, "late": 3}
+    jobs: dict[str, subprocess.Popen[str]] = {}
+
+    def begin(job: str) -> None:
+        cases = "".join(f'[[testcase]]\nname = "{number}"\n' for number in range(counts[job]))
+        gate = "late.waits" if job == "long" else "order"
+        (folder / f"{job}.toml").write_text(CARDS.format(job=job, gate=gate) + cases)
+        cli.env.update(TILEYARD_HOME=str(folder / job), TILEYARD_JOB=job)
+        suite = ("test", f"{job}.toml", "--split", "off", "--hosts", "hosts.toml")
+        jobs[job] = cli.start(*suite, "--devices", "npu")
+
+    def count_begun() -> int:
+        return len(order.read_text().splitlines()) if order.exists() else 0
+
+    order = folder / "order"
+    begin("long")
+    while count_begun() < 6:
+        assert jobs["long"].poll() is None, jobs["long"].communicate()
+        time.sleep(0.1)
+    begin("late")
+    stdout = jobs["late"].stdout
+    assert stdout is not None
+    while not (line := stdout.readline()).startswith("waiting for npu:"):
+        assert line
+    assert re.search(r"waiting for npu:[05]@card\d, held by .*tileyard, on ", line)
+    time.sleep(TURN_S)
+    (folder / "late.waits").touch()
+    for job, process in jobs.items():
+        printed, complaint = process.communicate(timeout=240)
+        assert process.returncode == 0, complaint + printed
+        assert f"{counts[job]}  passed" in printed
+    begun = [line.split()[0] for line in order.read_text().splitlines()]
+    assert {job: begun.count(job) for job in counts} == counts
+    assert begun.index("late") < len(begun) - 1 - begun[::-1].index("long")
+    shown = json.loads(cli.run("devices", "--hosts", "hosts.toml", "--json").stdout)
+    cards = [one for host in shown for one in host["answer"]["devices"] if one["class"] == "npu"]
+    assert len(cards) == 24
+    assert not [one for one in cards if one["holder"] or one["queue"]]

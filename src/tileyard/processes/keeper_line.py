@@ -60,6 +60,12 @@ def find_job(environ: Mapping[str, str]) -> str:
     return environ.get(JOB) or next(runs, SESSION)
 
 
+def name_job(environ: Mapping[str, str], host: str) -> str:
+    """This process's job as other hosts know it: a session is one of its ``host``."""
+    job = find_job(environ)
+    return f"{job} of {host}" if job == SESSION else job
+
+
 def keeper_argv(
     tree: str, options: Sequence[str], lease: LeaseRequest | None, argv: Sequence[str]
 ) -> list[str]:

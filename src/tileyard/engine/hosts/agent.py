@@ -91,6 +91,7 @@ from tileyard.engine.runners import LocalDevices, RunnerSite
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
+from tileyard.processes.keeper_line import JOB
 from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.processes.wire import READ_BYTES
@@ -349,6 +350,8 @@ class Agent:
         if self._site is not None:
             raise UsageError("devices are asked for once")
         self._settings = settings = msgspec.structs.replace(self._settings, plugins=order.plugins)
+        if order.job:
+            os.environ.setdefault(JOB, order.job)
         found = {d.name: d for name in order.names for d in resolve_devices(name, settings)}
         devices = tuple(found.values())
         require_apart(devices)

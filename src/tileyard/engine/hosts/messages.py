@@ -42,7 +42,7 @@ class Beat(Record, tag="beat"):
 
 class FindDevices(Record, tag="find_devices"):
     """Offer the devices of these names, and this many anonymous ``slots``, -1 for one for each core.
-    Answer: DevicesFound, or OrderRefused.
+    Leases take turns as those of the run's ``job``. Answer: DevicesFound, or OrderRefused.
     """
 
     names: tuple[str, ...]
@@ -50,6 +50,7 @@ class FindDevices(Record, tag="find_devices"):
     queue_limit_s: float
     plugins: dict[str, str]
     slots: int = 0
+    job: str = ""
 
 
 class WarmDevice(Record, tag="warm_device"):

@@ -15,7 +15,7 @@ from tileyard.devices.cpu import format_cores
 from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents
 from tileyard.engine.hosts.meeting import Address
-from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place, Placing
+from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place, Placing
 
 FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, slurm:ARGUMENTS, listen:ADDRESS,N, or FILE.toml"
 MOST_LOCAL = 64
@@ -57,12 +57,14 @@ def _split(arguments: str) -> list[str]:
 
 
 class Host(Strict):
-    """A host of a file, which ssh reaches as ``ssh``, by default its name. ``python`` is the interpreter
-    there, by default at the path of this one; ``devices`` count instead of those that the run names.
+    """A host of a file. ssh reaches it as ``ssh``, by default its name; or else the command ``reach`` does,
+    with the agent's behind it. ``python`` is the interpreter there, by default at the path of this one;
+    ``devices`` count instead of those that the run names.
     """
 
     name: str
     ssh: str = ""
+    reach: tuple[str, ...] = ()
     python: str = sys.executable
     devices: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -84,6 +86,8 @@ def _read_hosts(path: Path) -> tuple[Host, ...]:
         for key in host.env:
             if not VARIABLE.fullmatch(key):
                 (place / "host" / number / "env" / key).fail("is no name of a variable")
+        if host.reach and host.ssh:
+            (place / "host" / number / "reach").fail("replaces ssh: give one of them")
     return hosts
 
 
@@ -97,9 +101,13 @@ def _reach(hosts: Iterable[Host]) -> NamedHosts:
         if host.name in places:
             raise UsageError(f"--hosts names {host.name} twice")
         variables = [f"{key}={text}" for key, text in host.env.items()]
-        command = shlex.join((*(["env", *variables] if variables else ()), host.python, *AGENT))
-        argv = ("ssh", "-T", "-o", "BatchMode=yes", host.ssh or host.name, command)  # to a shell
-        places[host.name] = Place(host.name, argv, lost_code=SSH_LOST, devices=host.devices)
+        agent = (*(["env", *variables] if variables else ()), host.python, *AGENT)
+        argv, lost_code = (*host.reach, *agent), ANY_CODE
+        if not host.reach:
+            to = host.ssh or host.name
+            argv = ("ssh", "-T", "-o", "BatchMode=yes", to, shlex.join(agent))  # to a shell
+            lost_code = SSH_LOST
+        places[host.name] = Place(host.name, argv, lost_code=lost_code, devices=host.devices)
     return NamedHosts(tuple(places.values()))
 
 

@@ -13,6 +13,8 @@ from tileyard.processes.stream_wire import StreamChannel
 
 AGENT = ("-P", "-m", "tileyard", "agent")
 """What a Python runs as an agent."""
+ANY_CODE = -1000
+"""As the ``lost_code`` of a place: any exit code may be that of a lost connection."""
 START_LIMIT_S = 60.0
 ELSEWHERE = """\
 cd && scratch=$(mktemp -d -t tileyard-host-XXXXXXXX) || exit
@@ -55,9 +57,9 @@ class Arrival:
 @dataclass(frozen=True)
 class Place:
     """A host by its ``name``, and the command that starts its agent, or its ``arrival``; ``is_here``: this
-    host, under a data directory of its own. ``lost_code``: with this exit code the command has lost the
-    agent, which may still run. ``devices`` are those that it offers, whatever the run names, unless it is
-    empty.
+    host, under a data directory of its own. ``lost_code``: with this exit code, for ANY_CODE with any but 0,
+    the command has lost the agent, which may still run. ``devices`` are those that it offers, whatever the
+    run names, unless it is empty.
     """
 
     name: str

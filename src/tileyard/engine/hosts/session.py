@@ -51,7 +51,7 @@ from tileyard.engine.hosts.messages import (
     SendObjects,
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.placing import ANY_CODE, Place
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
@@ -454,7 +454,8 @@ class HostSession:
             if loop.time() > self._heard_s + SILENCE_S + GRACE_S:
                 return
             await asyncio.sleep(END_LOOK_S)
-        if self._process is not None and self._process.returncode == self.place.lost_code:
+        code = None if self._process is None else self._process.returncode
+        if code and self.place.lost_code in (code, ANY_CODE):
             await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
 
     def _lose(self, why: str) -> None:

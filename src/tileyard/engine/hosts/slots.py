@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import os
+import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +52,7 @@ from tileyard.engine.hosts.session import RETRY_S, HostSession, SentTree, Sessio
 from tileyard.engine.hosts.works import identify_python
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
+from tileyard.processes.keeper_line import name_job
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
@@ -94,6 +97,7 @@ class RemoteDevices:
             title=title,
             queue_limit_s=queue_limit_s,
             plugins=self._settings.plugins,
+            job=name_job(os.environ, socket.gethostname()),
         )
         home = self._settings.make_home()
         try:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import socket
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -33,11 +34,12 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.parts import PART_BYTES
-from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place
+from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.provider import LeaseLostError
 from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.keeper_line import CI_RUNS, JOB, find_job
 from tileyard.processes.wire import encode_frame
 
 
@@ -164,12 +166,14 @@ def test_a_file_says_how_each_host_is_reached(tmp_path: Path) -> None:
     file = tmp_path / "hosts.toml"
     file.write_text(
         '[[host]]\nname = "a"\n\n[[host]]\nname = "b"\nssh = "me@b.example"\npython = "/opt/my py/python"\n'
-        'devices = ["cuda:0"]\nenv = { TILEYARD_HOME = "/scratch/a b" }\n',
+        'devices = ["cuda:0"]\nenv = { TILEYARD_HOME = "/scratch/a b" }\n'
+        '[[host]]\nname = "pod"\nreach = ["kubectl", "exec", "-i", "pod", "--"]\npython = "python3"\n'
+        'env = { A = "b c" }\n',
         encoding="utf-8",
     )
     placing = parse_hosts(str(file))
     assert isinstance(placing, NamedHosts)
-    first, second = placing.places
+    first, second, pod = placing.places
     ssh = ("ssh", "-T", "-o", "BatchMode=yes", "a", first.argv[-1])
     assert first == Place("a", ssh, lost_code=255)
     assert first.argv[-1] == f"{sys.executable} -P -m tileyard agent"
@@ -178,11 +182,15 @@ def test_a_file_says_how_each_host_is_reached(tmp_path: Path) -> None:
         "env 'TILEYARD_HOME=/scratch/a b' '/opt/my py/python' -P -m tileyard agent",
     )
     assert (second.name, second.devices) == ("b", ("cuda:0",))
+    agent = ("env", "A=b c", "python3", *AGENT)
+    assert pod.argv == ("kubectl", "exec", "-i", "pod", "--", *agent)  # to no shell
+    assert pod.lost_code == ANY_CODE
     wrong = {
         'name = "-oProxyCommand=x"': "is no name of a host for ssh",
         'name = "a"\nhsot = 1': r"hosts\.toml:3: .*unknown key",
         'name = "a"\nenv = { "A B" = "1" }': r"hosts\.toml:3: .*is no name of a variable",
         'name = "a"\n[[host]]\nname = "a"': "names a twice",
+        'name = "a"\nssh = "b"\nreach = ["env"]': r"hosts\.toml:4: .*replaces ssh",
     }
     for text, complaint in wrong.items():
         file.write_text(f"[[host]]\n{text}\n", encoding="utf-8")
@@ -208,6 +216,34 @@ def test_a_run_over_hosts_makes_a_data_directory_for_its_user_alone(tmp_path: Pa
     with pytest.raises(UsageError, match="no agent began there"):
         asyncio.run(hosts.find((), title="", queue_limit_s=1.0))
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o700
+
+
+def test_leases_on_a_host_take_the_turns_of_the_runs_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session is one of the run's host; the name that the agent's own environment gives goes first."""
+    for name in (JOB, *CI_RUNS):
+        monkeypatch.delenv(name, raising=False)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+
+    def order() -> FindDevices:
+        hosts = RemoteDevices(NamedHosts(()), settings)
+        asyncio.run(hosts.find((), title="", queue_limit_s=1.0))
+        return hosts._order
+
+    of_session = order()
+    assert of_session.job == f"{find_job({})} of {socket.gethostname()}"
+    monkeypatch.setenv("GITHUB_RUN_ID", "7")
+    assert order().job == "GITHUB_RUN_ID 7"
+    monkeypatch.setenv(JOB, "nightly")
+    named = order()
+    assert named.job == "nightly"
+    for before, found in (("", "nightly"), ("its own", "its own")):
+        monkeypatch.setenv(JOB, before) if before else monkeypatch.delenv(JOB)
+        channel = AsyncChannel(*os.pipe())
+        agents.Agent(settings, channel)._offer(named)
+        channel.close()
+        assert find_job(os.environ) == found
 
 
 def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
@@ -249,17 +285,21 @@ def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
     assert (lost.host, lost.why, [lost]) == ("local-1", "its agent is gone", hosts.lost)
 
 
-@pytest.mark.parametrize(("code", "least_s"), [(255, 1.5), (1, 0.0)])
+@pytest.mark.parametrize(
+    ("code", "lost_code", "least_s"), [(255, 255, 1.5), (1, ANY_CODE, 1.5), (1, 255, 0.0)]
+)
 def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, least_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, lost_code: int, least_s: float
 ) -> None:
-    """If ssh has lost its connection the agent may go on, and gets the time in which it ends by itself."""
+    """If ssh, or a command of which that is not known, has lost its connection the agent may go on, and gets
+    the time in which it ends by itself.
+    """
     monkeypatch.setattr(sessions, "SILENCE_S", 1.0)
     monkeypatch.setattr(sessions, "GRACE_S", 1.0)
     shell = ("sh", "-c", f"{shlex.join((sys.executable, *AGENT))}; exit {code}")
 
     async def use() -> float:
-        async with opened(tmp_path, Place("far", shell, lost_code=255)) as session:
+        async with opened(tmp_path, Place("far", shell, lost_code=lost_code)) as session:
             assert session._process is not None
             (agent,) = psutil.Process(session._process.pid).children()
             heard_s = session._heard_s
