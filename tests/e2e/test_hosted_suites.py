@@ -323,7 +323,7 @@ def test_two_jobs_take_turns_on_the_cards_of_three_hosts(borrower: CommandLine) 
     assert stdout is not None
     while not (line := stdout.readline()).startswith("waiting for npu:"):
         assert line
-    assert re.search(r"waiting for npu:[05]@card\d, held by .*tileyard, on ", line)
+    assert re.search(r"waiting for npu:[05]@card\d, held by .*tileyard, job long, on ", line)
     time.sleep(TURN_S)
     (folder / "late.waits").touch()
     for job, process in jobs.items():

@@ -1,6 +1,7 @@
 """Selects the devices of a run: those that are named, otherwise all of the target's class."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
@@ -15,6 +16,7 @@ from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.holding import join_devices
 from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import require_apart, resolve_devices
+from tileyard.processes.keeper_line import SESSION, find_job
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ async def use_hosts(
     others = RemoteDevices(parse_hosts(hosts), bench.settings)
     others.emit = bench.conversation.tell_event  # until the run has listeners
     bench.use_hosts(others)
-    title = f"tileyard, on {socket.gethostname()}"
+    job = find_job(os.environ)
+    named = "" if job == SESSION else f" job {job},"
+    title = f"tileyard,{named} on {socket.gethostname()}"
     return await others.find(names, title=title, queue_limit_s=queue_limit_s, slots=slots)
 
 
