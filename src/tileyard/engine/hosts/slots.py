@@ -6,7 +6,7 @@ import itertools
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -120,7 +120,7 @@ class RemoteDevices:
             self._hosts = tuple(
                 HostBuilders(session, first_cores[session.boot]) for session in self._sessions
             )
-            found = [await self._find_on(session) for session in self._sessions]
+            found = [await self._find_first(session) for session in self._sessions]
             self._compare(found)
             self.slots = tuple(
                 RemoteSlot(self, session, device, builders.first_core)
@@ -136,6 +136,30 @@ class RemoteDevices:
             await self.close()
             raise
         return tuple(slot.device for slot in self.slots)
+
+    async def _find_first(self, session: HostSession) -> DevicesFound:
+        """As ``_find_on``; an agent that is lost meanwhile is started again, once."""
+        try:
+            return await self._find_on(session)
+        except SessionLostError:
+            await session.revive(0.0)
+            return await self._find_on(session)
+
+    async def _ask_all(self, ask: Callable[[HostSession], Awaitable[None]]) -> None:
+        """Order of every host what ``_begin_again`` orders, too: one that is lost meanwhile begins again,
+        once. Raises TileyardError.
+        """
+
+        async def ask_one(session: HostSession) -> None:
+            try:
+                await ask(session)
+            except SessionLostError:
+                await session.revive(0.0)
+
+        try:
+            await asyncio.gather(*map(ask_one, self._sessions))
+        except SessionLostError as error:
+            raise UsageError(str(error)) from error
 
     async def _find_on(self, session: HostSession) -> DevicesFound:
         """The devices of a host that the run asks for, or those that its place names instead."""
@@ -161,10 +185,7 @@ class RemoteDevices:
         """Have every host unpack a toolchain for its steps. Raises TileyardError."""
         digest = await asyncio.to_thread(lambda: digest_file(bundle.resolve()))
         self._toolchain = bundle, digest, commit
-        try:
-            await asyncio.gather(*(one.open_toolchain(*self._toolchain) for one in self._sessions))
-        except SessionLostError as error:
-            raise UsageError(str(error)) from error
+        await self._ask_all(lambda session: session.open_toolchain(bundle, digest, commit))
 
     def _note_lost(self, host: str, why: str) -> None:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
@@ -191,24 +212,18 @@ class RemoteDevices:
 
     async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
-        try:
-            self._open = yard.compile_workers, yard.group_size
-            await asyncio.gather(*(one.open(*self._open) for one in self._hosts))
-        except SessionLostError as error:
-            raise UsageError(str(error)) from error
+        self._open = asked = yard.compile_workers, yard.group_size
+        builders = dict(zip(self._sessions, self._hosts, strict=True))
+        await self._ask_all(lambda session: builders[session].open(*asked))
         return HostedPool(
             own, self._hosts, yard.authors.sides, self._objects, is_foreign=self._is_foreign
         )
 
     async def require_pythons(self, paths: Iterable[str]) -> None:
         """Raise UsageError if a host has another Python at one of these paths. Raises TileyardError."""
-        try:
-            for path in paths:
-                own = self._pythons[path] = await asyncio.to_thread(identify_python, path)
-                checking = (_require_python(one, path, own) for one in self._sessions)
-                await asyncio.gather(*checking)
-        except SessionLostError as error:
-            raise UsageError(str(error)) from error
+        for path in paths:
+            own = self._pythons[path] = await asyncio.to_thread(identify_python, path)
+            await self._ask_all(partial(_require_python, path=path, own=own))
 
     async def open(self) -> None:
         """Do nothing: the agents run since the devices were named."""

@@ -8,6 +8,7 @@ import socket
 import stat
 import sys
 from collections.abc import AsyncIterator
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from tileyard.base.settings import Settings
 from tileyard.engine.hosts import agent as agents
 from tileyard.engine.hosts import session as sessions
 from tileyard.engine.hosts.messages import (
+    PROTOCOL,
     Answered,
     FindDevices,
     Greeting,
@@ -283,6 +285,32 @@ def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
     (lost,) = told
     assert isinstance(lost, HostLost)
     assert (lost.host, lost.why, [lost]) == ("local-1", "its agent is gone", hosts.lost)
+
+
+def test_an_agent_that_is_lost_at_once_is_started_again_once(tmp_path: Path) -> None:
+    """A line that is cut before the host has named its devices does not end the run; a host that is lost
+    again is one line.
+    """
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    greeting = Greeting(version=version("tileyard"), protocol=PROTOCOL, boot="b")
+    says = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.argv[1]))"
+    greets = (sys.executable, "-c", says, encode_frame(Answered(number=0, answer=greeting)).hex())
+    agent = f"TILEYARD_HOME={tmp_path} exec {shlex.join((sys.executable, *AGENT))}"
+    begins = f"mkdir {tmp_path}/first 2>/dev/null && exec {shlex.join(greets)}; {agent}"
+
+    async def find(*argv: str) -> RemoteDevices:
+        hosts = RemoteDevices(NamedHosts((Place("far", argv),)), settings)
+        try:
+            await hosts.find(("cpu",), title="", queue_limit_s=30.0)
+        finally:
+            await hosts.close()
+        return hosts
+
+    hosts = asyncio.run(find("sh", "-c", begins))
+    assert [slot.device.name for slot in hosts.slots] == ["cpu:0@far"]
+    assert [one.host for one in hosts.lost] == ["far"]
+    with pytest.raises(UsageError, match=r"^host far: its agent is gone"):
+        asyncio.run(find(*greets))
 
 
 @pytest.mark.parametrize(
