@@ -212,16 +212,17 @@ class _Telling:
         await asyncio.gather(*self._keeping)
 
     async def _keep(self, ran: CaseRan, entry: RunEntry, lease: int) -> None:
-        work, refused = Digest(""), tuple[str, ...]()
+        work, refused, left = Digest(""), tuple[str, ...](), tuple[bytes, ...]()
         if ran.outcome is not Outcome.INFRA_ERROR:
             try:
                 work, refused = await asyncio.to_thread(self._folders.keep, entry)
+                left = await asyncio.to_thread(self._folders.read_small, work)
             except (TileyardError, OSError) as error:
                 message = f"what it left cannot be kept: {error}"
                 ran = msgspec.structs.replace(ran, outcome=Outcome.INFRA_ERROR, message=message)
         log = read_end(Path(entry.log), MOST_PRINTED)
         log += "".join(f"==== not sent back: {line}\n" for line in refused)
-        self._tell(CaseEnded(ran=ran, lease=lease, log=log, work=work))
+        self._tell(CaseEnded(ran=ran, lease=lease, log=log, work=work, left=left))
 
 
 class Agent:

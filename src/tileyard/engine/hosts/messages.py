@@ -269,13 +269,15 @@ class DeviceLost(Record, tag="device_lost"):
 
 class CaseEnded(Record, tag="case_ended"):
     """How a case ended, judged if it is a kernel, and the end of its log. ``work`` is the listing of what
-    a program left in its folder, an object, empty for none.
+    a program left in its folder, an object, empty for none. ``left`` are that and the files that it names,
+    if they are small: then nothing is lost if the host is.
     """
 
     ran: CaseRan
     lease: int
     log: str = ""
     work: Digest = Digest("")
+    left: tuple[bytes, ...] = ()
 
 
 class BatchEnded(Record, tag="batch_ended"):

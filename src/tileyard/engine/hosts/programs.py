@@ -18,6 +18,7 @@ from tileyard.artifacts.program_files import PYTHON
 from tileyard.base.errors import DamagedError
 from tileyard.base.model import Digest, Step
 from tileyard.base.modes import make_folder
+from tileyard.engine.hosts.messages import CaseEnded
 from tileyard.engine.hosts.session import HostSession, SentTree
 from tileyard.engine.hosts.works import apply_work, find_changed
 from tileyard.targets.command.given import StepSite
@@ -54,10 +55,10 @@ class FarPrograms:
         return msgspec.structs.replace(entry, command=far, golden=golden), tuple(trees)
 
     async def fetch_work(
-        self, session: HostSession, device: str, entry: RunEntry, work: Digest
+        self, session: HostSession, device: str, entry: RunEntry, ended: CaseEnded
     ) -> None:
         """Give a case's folder what its program left on a device. Raises as ``fetch_left``, and OSError."""
-        if entry.command is None:
+        if entry.command is None or not ended.work:
             return
         home, tree, part = self._stores.home, entry.golden.tree, entry.golden.part
         golden = (
@@ -67,8 +68,10 @@ class FarPrograms:
         make_folder(home / "tmp")
         with scratch_folder(home / "tmp") as scratch:
             objects = ObjectStore(scratch)
-            await session.fetch_left([work], device, objects)
-            listing = decode_listing(objects.get_bytes(work))
+            for data in ended.left:
+                objects.put_bytes(data)
+            await session.fetch_left([ended.work], device, objects)
+            listing = decode_listing(objects.get_bytes(ended.work))
             await session.fetch_left(find_changed(listing, golden), device, objects)
             await asyncio.to_thread(begin_case_folder, folder, entry.golden, self._stores.trees)
             await asyncio.to_thread(apply_work, listing, golden, folder / DATA, objects)

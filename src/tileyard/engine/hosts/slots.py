@@ -404,7 +404,7 @@ class RemoteSlot:
         if ended.work:
             try:
                 fetching = self._hosts.programs.fetch_work
-                await fetching(self._session, self._name, entry, ended.work)
+                await fetching(self._session, self._name, entry, ended)
             except (SessionLostError, TileyardError, OSError) as error:
                 ran = self._fail(ran.case, str(error))
         if ran.outcome is Outcome.RUNTIME_ERROR:

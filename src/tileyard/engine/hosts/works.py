@@ -34,6 +34,8 @@ from tileyard.base.modes import make_folder, mode_in
 from tileyard.workers.command_runs import DATA
 from tileyard.workers.protocol import RunEntry
 
+SMALL_BYTES = 64 << 10
+"""So much of what a program left is sent together with its end."""
 START_LIMIT_S = 20.0
 """Seconds in which an interpreter says its version."""
 
@@ -236,3 +238,19 @@ class CaseFolders:
         linked = self._arrived.trees.path(tree, part.path) if part.is_linked else None
         listing, refused = list_work(work, golden, linked)
         return keep_work(listing, golden, work, self.kept), refused
+
+    def read_small(self, work: Digest) -> tuple[bytes, ...]:
+        """What is kept of a case with this listing, if it is not more than SMALL_BYTES: the listing, then
+        files. Raises DamagedError.
+        """
+        listing = self.kept.get_bytes(work) if work else b""
+        if not 0 < len(listing) <= SMALL_BYTES:
+            return ()
+        sizes = {
+            entry.digest: entry.size
+            for entry in decode_listing(listing).entries.values()
+            if isinstance(entry, TreeFile) and self.kept.has(entry.digest)
+        }
+        if len(listing) + sum(sizes.values()) > SMALL_BYTES:
+            return ()
+        return (listing, *map(self.kept.get_bytes, sizes))

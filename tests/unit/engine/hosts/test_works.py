@@ -17,8 +17,11 @@ from tileyard.artifacts.folders import (
 )
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
+from tileyard.base.model import Digest
 from tileyard.engine.hosts.works import (
+    SMALL_BYTES,
     ArrivedTrees,
+    CaseFolders,
     apply_work,
     find_changed,
     keep_work,
@@ -129,3 +132,19 @@ def test_an_empty_folder_comes_back_empty(tmp_path: Path) -> None:
     """Without a golden step there is nothing to compare with."""
     (tmp_path / "work").mkdir()
     assert list_work(tmp_path / "work", Listing(entries={})) == (Listing(entries={}), ())
+
+
+def test_what_is_small_can_be_told_with_the_end_of_a_case(tmp_path: Path) -> None:
+    """The listing with the files that are kept; nothing of what is larger, or was not there."""
+    arrived = ArrivedTrees(tmp_path / "agent", ObjectStore(tmp_path / "objects"))
+    folders = CaseFolders(tmp_path / "cases", arrived)
+    work, golden = tmp_path / "work", Listing(entries={})
+    work.mkdir()
+    (work / "out").write_bytes(b"x")
+    listing, _ = list_work(work, golden)
+    small = keep_work(listing, golden, work, folders.kept)
+    assert folders.read_small(small) == (encode_listing(listing), b"x")
+    (work / "more").write_bytes(bytes(SMALL_BYTES))
+    listing, _ = list_work(work, golden)
+    assert folders.read_small(keep_work(listing, golden, work, folders.kept)) == ()
+    assert folders.read_small(Digest("")) == ()
