@@ -55,6 +55,6 @@ def forgetting(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = path
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():  # at once: threads may still import
             if str(getattr(module, "__file__", "")).startswith(f"{folder}/"):
                 del sys.modules[name]

@@ -15,9 +15,14 @@ from tests.conftest import ROOT, CommandLine
 from tests.e2e.lab_queue import serve_queue
 from tests.pages.blocks import PAGES, Step, list_blocks, list_steps
 from tests.reduction.planted import IMPORT, PLANTED
+from tests.samples import sampled
 
 pytestmark = pytest.mark.slow
 
+SAMPLE = [
+    ROOT / "docs/how-to" / name
+    for name in ("look-inside-a-kernel.md", "borrow-from-several-hosts.md")
+]
 RUN = [page for page in PAGES if any("run" in block.words for block in list_blocks(page))]
 
 PROJECT = ROOT / "tests" / "pages" / "project"
@@ -177,8 +182,7 @@ def follow(page: Path, shell: Shell) -> Iterator[str]:
 
 
 @pytest.mark.timeout(3600)  # a page may have an hour of a busy machine
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", sampled(RUN, SAMPLE), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_do_what_it_says(
     page: Path, knowing: CommandLine, tmp_path: Path
 ) -> None:

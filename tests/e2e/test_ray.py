@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,14 +84,14 @@ class Nodes:
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """A cluster that ends with these tests."""
     folder = tmp_path_factory.mktemp("ray")
-    (folder / "tmp").mkdir()
     (folder / "locks").mkdir()
-    own = {"TMPDIR": str(folder / "tmp"), "RAY_USAGE_STATS_ENABLED": "0"}
     with (
+        tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short,
         (folder / "log").open("w") as log,
         subprocess.Popen(
             [sys.executable, Path(__file__).with_name("ray_cluster.py"), folder / "locks", *NODES],
-            env={**os.environ, **own},
+            # Paths of its sockets end at 107 bytes.
+            env={**os.environ, "TMPDIR": short, "RAY_USAGE_STATS_ENABLED": "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -98,7 +99,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         ) as process,
     ):
         assert process.stdout is not None
-        yield Nodes(process, process.stdout.readline().strip(), folder / "tmp")
+        address = process.stdout.readline().strip()
+        assert address, (folder / "log").read_text()
+        yield Nodes(process, address, Path(short))
         process.communicate()
 
 

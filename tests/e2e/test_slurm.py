@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -172,8 +172,10 @@ def test_an_allocation_ends_with_its_engine(place: CommandLine, slurm: dict[str,
         assert line, process.communicate()
     command = psutil.Process(process.pid)
     family = command.children(recursive=True)
-    agents = [one for one in psutil.process_iter() if "agent" in one.cmdline()]
-    family += [one for one in agents if one.environ().get("TMPDIR") == slurm["TMPDIR"]]
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or is another user's
+            if "agent" in one.cmdline() and one.environ().get("TMPDIR") == slurm["TMPDIR"]:
+                family.append(one)
     next(one for one in family if "tileyard.service.process" in one.cmdline()).kill()
     process.communicate(timeout=60)
     assert process.returncode == 3

@@ -91,7 +91,7 @@ class SlurmNodes:
             "-N1",
             "-n1",
         )
-        agent = ("sh", "-c", ELSEWHERE, sys.executable, *AGENT)
+        agent = ("/bin/sh", "-c", ELSEWHERE, sys.executable, *AGENT)
         return [Place(name, (*step, f"--nodelist={name}", *agent)) for name in found.names]
 
     async def close(self) -> None:
