@@ -17,6 +17,7 @@ from tests.sync.cases import CASES
 from tests.sync.mistakes import MISTAKES, SOURCE, Kind, Mistake, alone, extent_of
 from tests.sync.mutants import Mutant, equivalent, mutants, unseen
 
+from tileyard.artifacts.objects import digest_parts
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.sync.blocks import check_program
 from tileyard.sync.findings import Finding
@@ -53,7 +54,8 @@ CHANGED = choose_cases(
 
 def load(text: str, folder: Path) -> ModuleType:
     """A module with this text; TileLang looks for a kernel's source in its file."""
-    path = folder / "edited.py"
+    # A file for each text: what was compiled in the same second, of the same size, counts as current.
+    path = folder / f"edited_{digest_parts(text)}.py"
     path.write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
     return load_module(path)
