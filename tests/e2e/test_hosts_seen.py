@@ -1,4 +1,4 @@
-"""``devices`` and ``doctor`` over several hosts: real agents behind a client that stands in for ssh."""
+"""``devices`` and ``doctor`` over several hosts: real agents behind a client in place of ssh."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Stands in for ``ssh``: starts the agent of a host of its own, and relays as badly as it is told.
+"""A client in place of ``ssh``: starts the agent of a host of its own, and relays as badly as it is set to.
 
 ``POOR_LINES`` has options by host, as JSON; see ``Line``.
 """

@@ -227,7 +227,7 @@ def few_expected(tmp_path_factory: pytest.TempPathFactory, expected: Ends) -> En
 def test_a_line_that_is_cut_costs_only_what_ran_there(
     tmp_path: Path, few_expected: Ends, direction: str, frames: int
 ) -> None:
-    """After any message, of either end, the run comes to the same verdicts, and nothing is left."""
+    """After any message, of either end, the verdicts are the same, and nothing is left."""
     suites = Suites(tmp_path / "hosted", FEW)
     text = (suites.folder / "suite.toml").read_text()  # larger files are fetched after the end
     text = text.replace(LEAVES, "*) say output; head -c 99999 /dev/zero > large ;;")

@@ -355,7 +355,7 @@ def test_an_agent_trusts_nobody_who_only_answers(said: Record) -> None:
 def test_another_user_does_not_reach_a_unix_socket(
     tmp_path: Path, users: tuple[User, User]
 ) -> None:
-    """Its mode keeps B out; where B gets through, the kernel says who B is, before a word is said."""
+    """Its mode keeps B out; where B gets through, the kernel says who B is, before any message."""
     path = tmp_path / "socket"
 
     def connect() -> bytes:

@@ -1,7 +1,7 @@
 """Identifies a CPU and its settings, as the kernel reports them; sets of its cores: notation and locks."""
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -128,6 +128,11 @@ def parse_cores(text: str, subject: str) -> tuple[int, ...]:
             raise UsageError(f"{subject} names a core above {MAX_CORES - 1}: {part!r}", SYNTAX)
         cores.update(range(int(first), int(last) + 1))
     return tuple(sorted(cores))
+
+
+def share_out(cores: Sequence[int], count: int) -> Iterator[Sequence[int]]:
+    """Cores in this number of parts, which differ by one at most; some are empty if there are too few."""
+    return (cores[len(cores) * i // count : len(cores) * (i + 1) // count] for i in range(count))
 
 
 def require_cores(cores: Iterable[int], available: Iterable[int], subject: str) -> None:

@@ -68,7 +68,15 @@ class Slot(Protocol):
         """Return once a device that was given up can be asked for again. One with locks is probed instead."""
 
 
-class UnheldSlot:
+class UnrecoveredSlot:
+    """A slot of which nothing but a probe tells that its device is well again."""
+
+    async def recover(self) -> None:
+        """Never return."""
+        await asyncio.get_running_loop().create_future()
+
+
+class UnheldSlot(UnrecoveredSlot):
     """The methods of a slot that holds nothing between batches."""
 
     async def warm(self) -> None:
@@ -80,10 +88,6 @@ class UnheldSlot:
 
     async def release(self) -> None:
         """Do nothing: nothing is held."""
-
-    async def recover(self) -> None:
-        """Never return: nothing tells that what runs elsewhere is well again."""
-        await asyncio.get_running_loop().create_future()
 
 
 class LeaseProvider(Protocol):

@@ -21,7 +21,14 @@ from tileyard.base.modes import make_folder, open_file
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
 from tileyard.engine.judge import HandedOver
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch, case_limit_s
+from tileyard.engine.provider import (
+    LeaseLostError,
+    Slot,
+    UnrecoveredSlot,
+    Waiting,
+    Watch,
+    case_limit_s,
+)
 from tileyard.processes.outcomes import SUSPECT, judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand, time_limit
 from tileyard.workers.command_runs import worker_environment
@@ -107,7 +114,7 @@ class LocalDevices:
         await asyncio.gather(*(slot.release() for slot in self.slots))
 
 
-class RunnerSlot:
+class RunnerSlot(UnrecoveredSlot):
     """The runner of one device, held for as long as that process tree lives. It starts before its lease, so
     that none is held during imports; not if the device owns cores, on which others may be timing.
     """
@@ -222,10 +229,6 @@ class RunnerSlot:
                 # Forgotten only once it is gone: if this call is cancelled, the next one ends it.
                 await self._worker.kill("lease over")
             self._forget()
-
-    async def recover(self) -> None:
-        """Never return: its device is probed."""
-        await asyncio.get_running_loop().create_future()
 
     def _forget(self, rest: str = GENERAL) -> None:
         """Forget the runner, which is gone. The rest of its output goes to a log below the home directory."""

@@ -11,7 +11,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import QUEUE_LIMIT_S, Device
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
-from tileyard.devices.cpu import format_cores
+from tileyard.devices.cpu import format_cores, share_out
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.holding import join_devices
 from tileyard.devices.queues import find_queue, is_queue
@@ -209,5 +209,4 @@ def share_cores(target: str, count: int, settings: Settings) -> tuple[str, ...]:
     cores = settings.cores
     if count > len(cores):
         raise UsageError(f"{count} slots for kernels need as many cores", f"there are {len(cores)}")
-    shares = (cores[len(cores) * i // count : len(cores) * (i + 1) // count] for i in range(count))
-    return tuple(f"cpu:cores={format_cores(share)}" for share in shares)
+    return tuple(f"cpu:cores={format_cores(share)}" for share in share_out(cores, count))

@@ -11,7 +11,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.places import Document
 from tileyard.base.places import Place as FilePlace
 from tileyard.base.strict import Strict, decode
-from tileyard.devices.cpu import format_cores
+from tileyard.devices.cpu import format_cores, share_out
 from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents
 from tileyard.engine.hosts.meeting import Address
@@ -114,7 +114,6 @@ def _reach(hosts: Iterable[Host]) -> NamedHosts:
 def _share_this_host(count: int) -> tuple[Place, ...]:
     """Agents on this host, each with a part of its cores, or with one that others have, too."""
     cores = sorted(os.sched_getaffinity(0))
-    shares = (cores[len(cores) * i // count : len(cores) * (i + 1) // count] for i in range(count))
     argv = (sys.executable, *AGENT, "--cores")
     return tuple(
         Place(
@@ -122,5 +121,5 @@ def _share_this_host(count: int) -> tuple[Place, ...]:
             (*argv, format_cores(share or (cores[number % len(cores)],))),
             is_here=True,
         )
-        for number, share in enumerate(shares, 1)
+        for number, share in enumerate(share_out(cores, count), 1)
     )

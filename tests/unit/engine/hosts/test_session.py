@@ -39,7 +39,7 @@ from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
-from tileyard.engine.provider import LeaseLostError
+from tileyard.engine.provider import LeaseLostError, Waiting
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper_line import CI_RUNS, JOB, find_job
 from tileyard.processes.wire import encode_frame
@@ -337,3 +337,41 @@ def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
             return asyncio.get_running_loop().time() - heard_s
 
     assert asyncio.run(use()) >= least_s
+
+
+def test_a_lease_waits_for_a_lost_host_and_a_device_without_quarantine_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are asked meanwhile: the wait is reported. A host that stays away is a lost lease in the end."""
+    monkeypatch.setattr(sessions, "RETRY_S", 0.1)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    down = tmp_path / "down"
+    agent = f"TILEYARD_HOME={tmp_path}/far exec {shlex.join((sys.executable, *AGENT))}"
+    place = Place("far", ("sh", "-c", f"test ! -e {down} && {agent}"))
+    hosts = RemoteDevices(NamedHosts((place,)), settings)
+
+    async def lose(session: HostSession) -> None:
+        down.touch()
+        assert session._process is not None
+        session._process.kill()
+        with pytest.raises(SessionLostError):
+            await session.ask(ReleaseDevice(device="cpu:0"), OrderDone)
+
+    async def use() -> None:
+        await hosts.find(("cpu",), title="", queue_limit_s=30.0)
+        slot, session = hosts.slots[0], hosts._sessions[0]
+        await slot.acquire(0, lambda _: None)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(slot.recover(), 0.5)
+        await lose(session)
+        asyncio.get_running_loop().call_later(1.0, down.unlink)
+        waits: list[Waiting] = []
+        await slot.acquire(0, waits.append)
+        assert (len(waits), session.number) == (1, 2)
+        await lose(session)
+        monkeypatch.setattr(sessions, "RETRY_S", 100.0)
+        with pytest.raises(LeaseLostError, match="its agent is gone, and it does not come back"):
+            await slot.acquire(0, lambda _: None)
+        await hosts.close()
+
+    asyncio.run(use())
