@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,16 @@ def test_what_steps_share_travels_unasked() -> None:
     arrived = queue(inherit=[]).pick_environment(told)
     assert find_site(arrived) == shared
     assert "OTHER" not in arrived
+
+
+def test_places_stand_for_whole_paths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for the beginning of a name beside the interpreter, or beside the suite's folder."""
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    site = StepSite(suite="/usr/suite")
+    for text in ("/usr/bin/python3.11 -c 1", "/usr/bin/python3-config", "-I/usr/suite-2/x"):
+        assert site.generalize(text) == text
+    text = "/usr/bin/python3 '/usr/bin/python3' -I/usr/suite:/usr/suite/x"
+    assert site.generalize(text) == "{python} '{python}' -I{suite}:{suite}/x"
 
 
 def test_the_digest_sees_every_change() -> None:

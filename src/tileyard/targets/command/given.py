@@ -26,6 +26,8 @@ Place = str | tuple[str, ...]
 Places = Mapping[str, Place]
 """Values by place, without the places that have no value in this step."""
 VARIABLE = "TILEYARD_STEPS"
+PATH_END = r"(?![\w.-])"
+"""Where a path ends in a text: not within the name of what is beside it, as /bin/python3 in /bin/python3.11."""
 
 
 def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:
@@ -94,10 +96,10 @@ class StepSite(Record):
 
     def generalize(self, template: str) -> str:
         """The template with places in place of these paths."""
-        for place, end in (("python", ""), ("suite", r"(?![\w.-])")):  # not of a folder beside it
+        for place in ("python", "suite"):
             path = self.places.get(place, "")
             if len(path) > 1:
-                template = re.sub(re.escape(path) + end, f"{{{place}}}", template)
+                template = re.sub(re.escape(path) + PATH_END, f"{{{place}}}", template)
         return template
 
 

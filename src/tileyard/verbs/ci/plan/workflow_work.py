@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from tileyard.base.model import Record
+from tileyard.targets.command.given import PATH_END
 from tileyard.verbs.ci.plan.shell_commands import ShellCommand, join_path, read_script
 from tileyard.verbs.ci.plan.workflow_expressions import fill, holds
 from tileyard.verbs.ci.plan.workflow_tests import (
@@ -366,7 +367,7 @@ class _Tracer:
     def _settle(self, text: str) -> str:
         """A text in which the repository is at the root, wherever it was checked out to."""
         for path in self.aliases:
-            text = re.sub(rf"{re.escape(path)}(?![\w.-])", self.root, text)
+            text = re.sub(re.escape(path) + PATH_END, self.root, text)
         return text
 
     def _fill(self, text: str) -> str:

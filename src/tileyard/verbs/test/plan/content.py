@@ -17,6 +17,7 @@ from tileyard.artifacts.digests import LONGEST, FileDigests
 from tileyard.artifacts.objects import canonical_json, digest_parts
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, KernelWork, Record, Step
+from tileyard.targets.command.given import PATH_END
 from tileyard.verbs.test.plan.choosing import is_about
 from tileyard.verbs.test.plan.reading import WILDCARDS
 from tileyard.verbs.test.result.result import Suite, SuiteCase
@@ -179,7 +180,7 @@ def _steps_of(work: CommandWork, folder: Path) -> tuple[tuple[Step | None, Path 
 
 def _place_pattern(place: str) -> re.Pattern[str]:
     """A place where a path begins: alone, after the letter of an option, or after a sign."""
-    return re.compile(rf"(^-[A-Za-z]|^|[=:,;@\"'(\s]){re.escape(place)}(?![\w.-])")
+    return re.compile(rf"(^-[A-Za-z]|^|[=:,;@\"'(\s]){re.escape(place)}{PATH_END}")
 
 
 # ---- what a change touches ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 where it is opened they become local paths.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from tileyard.base.quarantine import Quarantine
 from tileyard.base.wording import count_of, name_some
 from tileyard.engine.programs import Programs
 from tileyard.engine.proofs import list_late_steps
+from tileyard.targets.command.given import PATH_END
 from tileyard.verbs.test.plan.choosing import fits_case
 from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import RunEntry
@@ -64,8 +66,9 @@ def pack_suite(
         ),
     )
     text = msgspec.json.encode(packed).decode()
-    for path, mark in ((suite.folder, FOLDER_MARK), (sys.executable, PYTHON_MARK)):
-        text = text.replace(_quote(path), mark)
+    # The interpreter first: it may lie in the suite's folder.
+    for path, mark in ((sys.executable, PYTHON_MARK), (suite.folder, FOLDER_MARK)):
+        text = re.sub(re.escape(_quote(path)) + PATH_END, mark, text)
     return text.encode()
 
 

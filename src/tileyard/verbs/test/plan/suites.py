@@ -1,5 +1,6 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ from tileyard.service.choosing import (
 )
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
-from tileyard.targets.command.given import StepSite, find_site, tell_site
+from tileyard.targets.command.given import PATH_END, StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, find_needs, is_timed
 from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.options.test import StartTest
@@ -322,9 +323,9 @@ class _OpenSuite:
     @property
     def pythons(self) -> list[str]:
         """The interpreters that steps name which hold a device."""
-        found = set()
+        found, own = set(), re.compile(re.escape(sys.executable) + PATH_END)
         for step in (one for c in self._outlook.selection.cases for one in _list_held(c.work)):
-            if any(sys.executable in text for text in (*step.argv, *step.env.values())):
+            if any(map(own.search, (*step.argv, *step.env.values()))):
                 found.add(sys.executable)
             if PYTHON.fullmatch(Path(step.argv[0]).name):
                 found.add(step.argv[0])

@@ -118,6 +118,30 @@ def test_paths_are_those_of_the_machine_that_opens_it(
     assert run.run.argv == ("{build}/rows", f"{root}/data/a.txt")
 
 
+def test_what_only_begins_like_the_folder_or_the_python_stays(
+    tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/bin/python3.11 is not /bin/python3 with an end, nor is suite-2 the suite; a Python in the suite is one."""
+    folder = tmp_path / "suite"
+    python = f"{folder}/bin/python3"
+    monkeypatch.setattr(sys, "executable", python)
+    argv = (python, f"{python}.11", f"--with={python}:x", f"{folder}-2/a", f"{folder}/b")
+    (case, *_) = make_suite(folder).cases
+    assert isinstance(case.work, CommandWork)
+    work = msgspec.structs.replace(case.work, run=Step(argv=argv))
+    suite = msgspec.structs.replace(
+        make_suite(folder), cases=(msgspec.structs.replace(case, work=work),)
+    )
+    data = pack_suite(suite, {"t/a": entry("t/a", folder)}, {"t/a": "command"}, objects)
+    monkeypatch.setattr(sys, "executable", "/other")
+    packed = unpack_suite(data, objects)
+    there = packed.suite.cases[0].work
+    assert isinstance(there, CommandWork)
+    root = packed.suite.folder
+    beside = f"{root}/bin/python3.11"
+    assert there.run.argv == ("/other", beside, "--with=/other:x", f"{folder}-2/a", f"{root}/b")
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"files": 3}', b"\xff{"])
 def test_a_text_that_is_no_suite_is_refused(data: bytes, objects: ObjectStore) -> None:
     """Whoever wrote the bundle is told; nothing is unpacked."""
