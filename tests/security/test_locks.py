@@ -266,6 +266,26 @@ def test_root_limits_leases_and_priorities(host: Host, users: Users) -> None:
     assert host.lease(a, "sleep 0.4").returncode == 0
 
 
+def test_limits_stay_wherever_the_entry_for_systemd_is(host: Host) -> None:
+    """A repeat that sets nothing, or one of them, and writes the entry to another folder keeps the limits in
+    force, each once; so does one after the entry was removed or spoiled.
+    """
+    host.install("--lease-limit", "npu=2h", "--lease-limit", "1h", "--priority-limit", "2")
+    entry = host.folder / "etc" / "tileyard.conf"
+    settings = host.locks / "settings"
+    before, written = settings.read_text(), entry.read_text()
+    elsewhere = str(host.folder / "etc2")
+    host.install("--tmpfiles", elsewhere)
+    assert settings.read_text() == before
+    assert (host.folder / "etc2" / "tileyard.conf").read_text() == written
+    for spoil in (entry.unlink, lambda: entry.write_text("f x - lease_s=1\n")):
+        spoil()
+        assert host.install().returncode == 0
+        assert (settings.read_text(), entry.read_text()) == (before, written)
+    host.install("--lease-limit", "30m", "--tmpfiles", elsewhere)
+    assert settings.read_text() == "keep_days=30 priority=2 lease_s=1800 lease_s:npu=7200\n"
+
+
 def test_nobody_changes_the_log_of_another(host: Host, users: Users) -> None:
     """B sees A's leases, and can neither change nor remove them, nor write any under A's name."""
     a, b = users

@@ -26,7 +26,7 @@ from tileyard.processes.keeper.files import (
 )
 from tileyard.processes.keeper.log import DISK_BYTES, list_files, remove_old
 from tileyard.processes.keeper.report import RefusedError
-from tileyard.processes.keeper.rules import SETTINGS, Rules
+from tileyard.processes.keeper.rules import SETTINGS, Rules, read_rules
 
 TMPFILE = "tileyard.conf"
 
@@ -61,7 +61,7 @@ def install_directory(
             make_directory(str(directory))
             done.append(f"made {directory} for all users")
     prepare_directory(directory)
-    rules = _merge(_read_tmpfile(tmpfiles / TMPFILE), new)
+    rules = _merge(_read_set(directory, tmpfiles / TMPFILE), new)
     rules.log = "" if log is None else str(log)
     _prepare_log(directory, rules)
     text = rules.format()
@@ -160,10 +160,16 @@ def _prepare_log(directory: Path, rules: Rules) -> None:
         raise UsageError(f"cannot make the folder of the log {folder}: {error.strerror}") from error
 
 
-def _read_tmpfile(file: Path) -> Rules:
-    """The settings that systemd makes at each start."""
+def _read_set(directory: Path, tmpfile: Path) -> Rules:
+    """The settings in force, or of a directory that was made anew those that systemd makes at each start."""
+    if (directory / SETTINGS).exists():
+        root = open_directory(str(directory))
+        try:
+            return read_rules(root)
+        finally:
+            os.close(root)
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = tmpfile.read_text(encoding="utf-8").splitlines()
     except OSError:
         return Rules()
     found = (line.rpartition(" - ")[2] for line in lines if line.startswith("f "))
