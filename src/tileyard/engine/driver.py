@@ -223,7 +223,7 @@ class Driver:
 
     async def close(self) -> None:
         """End every process of the run; cases that are still open are recorded as not run."""
-        self._readmission.close()
+        await self._readmission.close()
         for task in self._tasks:
             if not task.cancelling():  # a second cancellation would disturb its clean-up
                 task.cancel()

@@ -18,6 +18,7 @@ class Readmission:
         self._slots = {slot.device.name: slot for slot in slots}
         self._devices = {name: slot.device for name, slot in self._slots.items()}
         self._recovering: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._interval_s = interval_s
         self._tell = tell
         self._reprobing: Reprobing | None = None
@@ -27,10 +28,11 @@ class Readmission:
         """From now on probe these devices and no others, while they are in quarantine. Does not wait."""
         self._stop_probing()
         for name in self._recovering.keys() - {*names}:
-            self._recovering.pop(name).cancel()
+            self._forget(name)
         for name in names:
             if name not in self._recovering:
-                self._recovering[name] = asyncio.create_task(self._recover(name))
+                recovering = self._recover(name, {t for t in self._ending if t.get_name() == name})
+                self._recovering[name] = asyncio.create_task(recovering, name=name)
         if not names:
             return
         devices = [self._devices[name] for name in names]
@@ -40,13 +42,23 @@ class Readmission:
         if self._reprobing.look():
             asyncio.get_running_loop().add_reader(self._reprobing.news, self._hear)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop. The process that probes gives back the devices that it still has."""
         self._stop_probing()
-        while self._recovering:
-            self._recovering.popitem()[1].cancel()
+        for name in tuple(self._recovering):
+            self._forget(name)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
-    async def _recover(self, name: str) -> None:
+    def _forget(self, name: str) -> None:
+        """Have a device recover no longer; what that had begun may need a moment to end."""
+        task = self._recovering.pop(name)
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _recover(self, name: str, before: set[asyncio.Task[None]]) -> None:
+        """Tell once a device is well again, in a task of its own: after those ``before``."""
+        await asyncio.gather(*map(asyncio.shield, before), return_exceptions=True)
         await self._slots[name].recover()
         self._recovering.pop(name, None)
         self._tell(Readmitted(device=name))
