@@ -110,7 +110,7 @@ class FarDevice(Generic[SlotT]):
         verdicts = asyncio.create_task(judging.judge_all(ran.end))
         try:
             with judging.beside(is_timed=is_timed):
-                return await self.slot.run(batch, entries, ran)
+                return await self.slot.run(batch, entries, ran) and await self.rest()
         except asyncio.CancelledError:
             verdicts.cancel()
             raise
@@ -121,6 +121,10 @@ class FarDevice(Generic[SlotT]):
                 verdicts.result()
             bounds_ns = (bound for bound in (self.bound_ns, judging.bound_ns) if bound)
             self.bound_ns = min(bounds_ns, default=0.0)
+
+    async def rest(self) -> bool:
+        """Called when the runner has ended a batch, which may still be judged; whether the lease is held."""
+        return True
 
     async def close(self) -> None:
         """End the runner and then the judge."""

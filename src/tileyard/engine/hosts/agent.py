@@ -32,7 +32,7 @@ from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.devices.survey import survey_devices
-from tileyard.engine.borrowing import TURN_S
+from tileyard.engine.borrowing import LINGER_S, TURN_S
 from tileyard.engine.compilers import CompilePool, choose_cores
 from tileyard.engine.far_devices import FarDevice, read_end
 from tileyard.engine.hosting import AnonymousSlots, StepHost, make_slots
@@ -117,41 +117,84 @@ class Offered(FarDevice[Slot]):
         self.withdrawn = 0
         self._lease = 0
         self._turn_over_s = 0.0
+        self._resting: asyncio.Task[None] | None = None
+        self._is_passed_on = False
 
     async def acquire(self, memory_bytes: int, waiting: Callable[[Waiting], None]) -> int:
         """Lease the device, for a turn at least. See ``Slot``."""
+        await self._end_rest()
+        self._is_passed_on = False
         self._lease = await self.slot.acquire(memory_bytes, waiting)
         self._begin_turn()
+        self._begin_rest()
         return self._lease
 
     def _begin_turn(self) -> None:
         self._turn_over_s = self._site.clock.monotonic_s() + TURN_S
 
-    async def _pass_on(self) -> bool:
-        """Give the device up if its turn is over and others of this host wait; whether it was."""
-        if self._site.clock.monotonic_s() <= self._turn_over_s:
-            return False
-        self._begin_turn()
-        device, lock_dir = self.slot.device, self._site.settings.lock_dir
-        if not device.locks or not is_wanted(device, lock_dir):
-            return False
-        await self.slot.release()
+    async def rest(self) -> bool:
+        """Give the device up if its turn is over and others of this host wait, now or before the next batch:
+        while this one is judged, and while the run has none. See ``FarDevice``.
+        """
+        if self._left_s < 0:
+            self._begin_turn()
+            if self._is_wanted:
+                await self._pass_on()
+                return False
+        self._begin_rest()
         return True
 
+    @property
+    def _left_s(self) -> float:
+        return self._turn_over_s - self._site.clock.monotonic_s()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return is_wanted(self.slot.device, self._site.settings.lock_dir)
+
+    async def _pass_on(self) -> None:
+        self._is_passed_on = True
+        await self.slot.release()
+
+    def _begin_rest(self) -> None:
+        if self.slot.device.locks:
+            self._resting = asyncio.create_task(self._rest())
+
+    async def _rest(self) -> None:
+        """Look at intervals whether others wait once the turn is over."""
+        while True:
+            await asyncio.sleep(max(LINGER_S, self._left_s))
+            if self._is_wanted:
+                await self._pass_on()
+                return
+
+    async def _end_rest(self) -> None:
+        """Keep the device from now on, unless it is being passed on: then return once it is."""
+        if self._resting is not None:
+            if not self._is_passed_on:
+                self._resting.cancel()
+            await asyncio.wait({self._resting})
+            self._resting = None
+
     async def carry_out(self, order: RunOnDevice, tell: TellAnswer) -> None:
-        """Run a batch; return once all that ran is judged, or kept for the run, and told."""
+        """Run a batch; return once all that ran is judged, or kept for the run, and told. Nothing runs on a
+        device that was passed on meanwhile.
+        """
         withdrawn = self.withdrawn
         entries = await self._settle(order.entries, tell)
-        if self.withdrawn != withdrawn:
-            tell(BatchEnded(held=True))
+        is_to_run = entries and self.withdrawn == withdrawn
+        if is_to_run:
+            await self._end_rest()
+        if not is_to_run or self._is_passed_on:
+            tell(BatchEnded(held=not self._is_passed_on))
             return
-        telling = _Telling(self._site.home, self.folders, entries, tell)
+        telling = _Telling(self.folders, entries, tell)
         cases = tuple(case for case in order.batch.cases if case.key in entries)
         batch = msgspec.structs.replace(order.batch, cases=cases)
         ended: Answer
         try:
-            held = not entries or await self.run(batch, tuple(entries.values()), telling)
-            ended = BatchEnded(held=held and not await self._pass_on())
+            held = await self.run(batch, tuple(entries.values()), telling)
+            ended = BatchEnded(held=held and not self._is_passed_on)
         except LeaseLostError as error:
             ended = DeviceLost(message=error.message, outcome=error.outcome)
         finally:
@@ -161,7 +204,9 @@ class Offered(FarDevice[Slot]):
     async def _settle(self, entries: Sequence[RunEntry], tell: TellAnswer) -> dict[str, RunEntry]:
         """The entries with places of this host; one for which there is no room has ended."""
         await self._clear()
-        settled = {entry.case: entry for entry in entries if entry.command is None}
+        settled = {
+            entry.case: self.folders.settle_log(entry) for entry in entries if entry.command is None
+        }
         for entry in (entry for entry in entries if entry.command is not None):
             try:
                 settled[entry.case] = await asyncio.to_thread(self.folders.settle, entry)
@@ -174,8 +219,14 @@ class Offered(FarDevice[Slot]):
 
     async def release(self) -> None:
         """Give the device up, and remove what programs have left: the run has it."""
+        await self._end_rest()
         await self.slot.release()
         await self._clear()
+
+    async def close(self) -> None:
+        """See ``FarDevice``."""
+        await self._end_rest()
+        await super().close()
 
     async def _clear(self) -> None:
         if self.folders.are_there:
@@ -187,9 +238,8 @@ class _Telling:
     """Tells the run what becomes of a batch; what a program left is kept first, until the next batch."""
 
     def __init__(
-        self, home: Path, folders: CaseFolders, entries: Mapping[str, RunEntry], tell: TellAnswer
+        self, folders: CaseFolders, entries: Mapping[str, RunEntry], tell: TellAnswer
     ) -> None:
-        self._home = home
         self._folders = folders
         self._entries = entries
         self._tell = tell
@@ -203,7 +253,7 @@ class _Telling:
         if entry.command is not None:
             self._keeping.append(asyncio.create_task(self._keep(ran, entry, lease)))
             return
-        path = self._home / entry.log
+        path = Path(entry.log)
         self._tell(CaseEnded(ran=ran, lease=lease, log=read_end(path)))
         path.unlink(missing_ok=True)  # what is left to read is the run's now
 
@@ -392,7 +442,7 @@ class Agent:
                 probing.look_after([device.name])
             await well.wait()
         finally:
-            probing.close()
+            await probing.close()
 
     async def _send_objects(self, number: int, order: SendObjects) -> None:
         device = order.device

@@ -215,6 +215,10 @@ class CaseFolders:
         """Remove them, and what is kept of them. Raises OSError."""
         remove_folder(self._place)
 
+    def settle_log(self, entry: RunEntry) -> RunEntry:
+        """An entry of a kernel with a log of this host, which is gone with the session at the latest."""
+        return msgspec.structs.replace(entry, log=f"{self._place}-{next(self._numbers)}.log")
+
     def settle(self, entry: RunEntry) -> RunEntry:
         """An entry with folders and a log of this host. Raises DamagedError, HomeError and OSError."""
         command = entry.command

@@ -27,7 +27,7 @@ Places = Mapping[str, Place]
 """Values by place, without the places that have no value in this step."""
 VARIABLE = "TILEYARD_STEPS"
 PATH_END = r"(?![\w.-])"
-"""Where a path ends in a text: not within the name of what is beside it, as /bin/python3 in /bin/python3.11."""
+"""Where a path ends in a text: not within a longer name beside it, as of /bin/python3 in /bin/python3.11."""
 
 
 def give(environ: Mapping[str, str], step: Step) -> dict[str, str]:

@@ -121,7 +121,7 @@ def test_paths_are_those_of_the_machine_that_opens_it(
 def test_what_only_begins_like_the_folder_or_the_python_stays(
     tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """/bin/python3.11 is not /bin/python3 with an end, nor is suite-2 the suite; a Python in the suite is one."""
+    """/bin/python3.11 is not /bin/python3, nor suite-2 the suite; a Python in the suite is one."""
     folder = tmp_path / "suite"
     python = f"{folder}/bin/python3"
     monkeypatch.setattr(sys, "executable", python)
