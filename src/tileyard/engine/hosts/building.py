@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 from tileyard.artifacts.manifest import Build, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
@@ -22,6 +23,23 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.targets.registry import COMMAND, find_needs
 from tileyard.workers.protocol import BuildKernel, TargetInfo
+
+
+class UsedCores:
+    """The cores, in the run's numbers, on which a device is timing or a build stands in for one of a lost
+    host. The engine's state plans with each worker's own place, and does not know of the latter.
+    """
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def using(self, cores: Iterable[int]) -> AsyncIterator[None]:
+        """A block that begins once no other one uses any of these cores."""
+        async with contextlib.AsyncExitStack() as stack:
+            for core in sorted({*cores}):
+                await stack.enter_async_context(self._locks[core])
+            yield
 
 
 class HostBuilders:
@@ -86,7 +104,7 @@ class HostedPool:
     """A run's ``own`` pool together with the workers of other hosts. Own ones build, too, unless an agent
     has their cores; they take over what a lost host was to build. Programs, and sides with a Python of
     their own, are built here. ``is_foreign``: the hosts' CPUs are of another kind, so what is for CPUs is
-    built there alone.
+    built there alone. ``used``: what takes over waits for the cores on which devices are timing.
     """
 
     def __init__(
@@ -98,6 +116,7 @@ class HostedPool:
         *,
         is_foreign: bool,
     ) -> None:
+        self.used = UsedCores()
         self._own = own
         self._sides = sides
         self._objects = objects
@@ -150,8 +169,10 @@ class HostedPool:
         for host, place in self._list_places(builder, number):
             if not left or not await self._fits(host, builder):
                 continue
+            cores = self._own.cores if host is None else host.cores
             wanted, limits = zip(*left.values(), strict=True)
-            async with self._free[host, place]:
+            stands_in_on = () if (host, place) == self._places[number] else (cores[place],)
+            async with self._free[host, place], self.used.using(stands_in_on):
                 if host is None:
                     builds = self._own.build((builder, place), wanted, limits, tell=tell, anew=anew)
                 else:

@@ -27,7 +27,7 @@ from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import MAX_CORES
 from tileyard.devices.registry import parse_device
 from tileyard.engine.compilers import Builders
-from tileyard.engine.hosts.building import HostBuilders, HostedPool
+from tileyard.engine.hosts.building import HostBuilders, HostedPool, UsedCores
 from tileyard.engine.hosts.messages import (
     AcquireDevice,
     AwaitRecovery,
@@ -84,6 +84,7 @@ class RemoteDevices:
         self._pythons: dict[str, str] = {}
         self._toolchain: tuple[Path, Digest, str] | None = None
         self._withdrawing: set[asyncio.Task[None]] = set()
+        self.used = UsedCores()
 
     async def find(
         self, names: Sequence[str], *, title: str, queue_limit_s: float, slots: int = 0
@@ -215,9 +216,11 @@ class RemoteDevices:
         self._open = asked = yard.compile_workers, yard.group_size
         builders = dict(zip(self._sessions, self._hosts, strict=True))
         await self._ask_all(lambda session: builders[session].open(*asked))
-        return HostedPool(
+        pool = HostedPool(
             own, self._hosts, yard.authors.sides, self._objects, is_foreign=self._is_foreign
         )
+        self.used = pool.used
+        return pool
 
     async def require_pythons(self, paths: Iterable[str]) -> None:
         """Raise UsageError if a host has another Python at one of these paths. Raises TileyardError."""
@@ -347,7 +350,9 @@ class RemoteSlot:
                 ),
                 entries=tuple(one.far for one in needed.values()),
             )
-            return await self._follow(order, needed, watch)
+            is_timed = any(case.timing is not None for case in order.batch.cases)
+            async with self._hosts.used.using(self.device.cores if is_timed else ()):
+                return await self._follow(order, needed, watch)
 
     async def _follow(
         self, order: RunOnDevice, needed: Mapping[str, "_Needed"], watch: Watch

@@ -1,0 +1,90 @@
+"""Builds that stand in for those of a lost host: where no device is timing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.faults.test_build_limits import make_kernels
+
+from tileyard.artifacts.manifest import Build
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Outcome, Side
+from tileyard.engine.compilers import CompilePool
+from tileyard.engine.hosts.building import HostBuilders, HostedPool
+from tileyard.engine.hosts.messages import BuildThere
+from tileyard.engine.hosts.session import SessionLostError
+from tileyard.workers.protocol import BuildKernel, TargetInfo
+
+CPU = ("", "cpu")
+OWN_CORE, FIRST_CORE, SECOND_CORE = 0, 1000, 2000
+
+
+class Host:
+    """The one worker of a host that may be lost."""
+
+    def __init__(self, name: str, core: int, began: list[str]) -> None:
+        self.name, self.cores, self.first_core = name, (core,), core
+        self.is_lost = False
+        self._began = began
+
+    async def describe(self, _side: Side, _target: str) -> TargetInfo:
+        """As all others."""
+        if self.is_lost:
+            raise SessionLostError(self.name)
+        return TargetInfo(fingerprint="f", needs_tir=False)
+
+    async def build(self, order: BuildThere, _objects: ObjectStore) -> AsyncIterator[Build]:
+        """Build at once."""
+        self._began.append(self.name)
+        for kernel in order.kernels:
+            yield Build(outcome=Outcome.PASSED, case=kernel.case)
+
+
+class Own(Host):
+    """The worker of the run's host."""
+
+    async def describe(self, _builder: object) -> TargetInfo:  # type: ignore[override]
+        """As all others."""
+        return TargetInfo(fingerprint="f", needs_tir=False)
+
+    async def build(
+        self, _worker: object, kernels: object, *_: object, **__: object
+    ) -> AsyncIterator[Build]:  # type: ignore[override]
+        """Build at once."""
+        self._began.append(self.name)
+        for kernel in cast(list[BuildKernel], kernels):
+            yield Build(outcome=Outcome.PASSED, case=kernel.case)
+
+
+@pytest.mark.parametrize("is_foreign", [False, True], ids=["taken over here", "by another host"])
+def test_a_build_stands_in_where_no_device_is_timing(tmp_path: Path, *, is_foreign: bool) -> None:
+    """It waits for the end of what is timed on the core that it gets."""
+    began: list[str] = []
+    hosts = [Host("a", FIRST_CORE, began), Host("b", SECOND_CORE, began)]
+    pool = HostedPool(
+        cast(CompilePool, Own("own", OWN_CORE, began)),
+        cast(list[HostBuilders], hosts),
+        {"": Side()},
+        ObjectStore(tmp_path),
+        is_foreign=is_foreign,
+    )
+
+    async def build(worker: int) -> None:
+        builds = pool.build((CPU, worker), make_kernels("k"), [9.0])
+        began.extend([built.case async for built in builds])
+
+    async def use() -> None:
+        async with pool.used.using([FIRST_CORE, SECOND_CORE, OWN_CORE]):
+            await build(0)  # at its own place, where the state has no device timing
+            assert began == ["a", "k"]
+            hosts[0].is_lost = True
+            taking_over = asyncio.ensure_future(build(0))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert began == ["a", "k"]
+        await taking_over
+        assert began[2:] == ["b" if is_foreign else "own", "k"]
+
+    asyncio.run(use())
