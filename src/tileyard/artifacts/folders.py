@@ -262,7 +262,7 @@ def walk(folder: Path, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
 
 def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
     """The stamps of all entries. Raises UsageError if names, kinds or sizes differ."""
-    stamps = {"": _stamp(folder.lstat())}
+    stamps = {"": stamp_of(folder.lstat())}
     directories = set(listing.folders())
     expected = directories | listing.entries.keys()
     for path, status in walk(folder):
@@ -277,7 +277,7 @@ def compare(folder: Path, listing: Listing) -> dict[str, Stamp]:
             is_same = isinstance(entry, TreeFile) and _has_form(status, entry)
         if not is_same:
             raise UsageError(f"{path!r} was changed")
-        stamps[path] = _stamp(status)
+        stamps[path] = stamp_of(status)
     missing = expected - stamps.keys()
     if missing:
         raise UsageError(f"{min(missing)!r} is gone")
@@ -301,7 +301,7 @@ def compare_part(folder: Path, part: Listing) -> dict[str, Stamp]:
             is_same = stat.S_ISDIR(status.st_mode)
         if not is_same:
             raise UsageError(f"{path!r} was changed")
-        stamps[path] = _stamp(status)
+        stamps[path] = stamp_of(status)
     return stamps
 
 
@@ -309,7 +309,7 @@ def is_unchanged(folder: Path, stamps: Mapping[str, Stamp]) -> bool:
     """Whether a folder still has ``compare``'s stamps, of directories too. Raises FileNotFoundError."""
     root = str(folder.absolute())
     try:
-        return all(_stamp(os.lstat(f"{root}/{path}")) == stamp for path, stamp in stamps.items())
+        return all(stamp_of(os.lstat(f"{root}/{path}")) == stamp for path, stamp in stamps.items())
     except FileNotFoundError:
         folder.lstat()
         return False
@@ -352,7 +352,8 @@ def read_link(path: Path) -> str:
         raise unreadable(path, error) from error
 
 
-def _stamp(status: os.stat_result) -> Stamp:
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of an entry with this status."""
     return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
 

@@ -10,6 +10,7 @@ import fcntl
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tileyard.artifacts.copying import (
@@ -47,6 +48,7 @@ from tileyard.base.model import Digest
 from tileyard.base.modes import make_folder, mode_in
 
 FOLDER = "trees"
+PutFile = Callable[[Path, Path, int], None]
 _UNKNOWN: dict[str, Stamp] = {"": (0, 0, 0, 0)}
 
 
@@ -146,9 +148,10 @@ class Trees:
                 if not isinstance(entry, TreeFolder):
                     (into / path).symlink_to((source / path).absolute())
 
-    def copy(self, digest: Digest, into: Path, part: str = "") -> None:
-        """Put a writable copy of the tree into a folder without its files; directories may exist. Raises
-        UsageError if ``part`` has no file, DamagedError, HomeError if ``into`` cannot be written or has one.
+    def copy(self, digest: Digest, into: Path, part: str = "", put: PutFile = copy_file) -> None:
+        """Put a writable copy of the tree into a folder without its files; directories may exist.
+        ``put`` makes a file like another, in a mode. Raises UsageError if ``part`` has no file,
+        DamagedError, HomeError if ``into`` cannot be written or has one.
         """
         source = self.path(digest, part)
         listing = self._part(digest, part)
@@ -162,7 +165,7 @@ class Trees:
                     (into / path).symlink_to(entry.target)
                 elif isinstance(entry, TreeFile):
                     mode = 0o777 if entry.is_executable else 0o666
-                    copy_file(source / path, into / path, mode & most)
+                    put(source / path, into / path, mode & most)
         except OSError as error:
             raise HomeError(f"cannot write {str(into / path)!r}: {error.strerror}") from error
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from tileyard.artifacts.copying import copy_file, remove_folder, scratch_folder
 from tileyard.artifacts.folders import (
     Entry,
     Listing,
+    Stamp,
     TreeFile,
     TreeFolder,
     TreeLink,
@@ -25,6 +27,7 @@ from tileyard.artifacts.folders import (
     digest_file,
     encode_listing,
     read_link,
+    stamp_of,
 )
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.artifacts.trees import Trees
@@ -152,7 +155,8 @@ def _is_folder(listing: Listing, path: str) -> bool:
 
 class ArrivedTrees:
     """The trees of a session at its agent. Their files arrive in ``files``; a suite's tree has a writable
-    copy below ``place``, which is the suite's folder for all cases of the session.
+    copy below ``place``, which is the suite's folder for all cases of the session that name the same files.
+    A file that others name too is the same one in all these folders, as in the suite's own.
     """
 
     def __init__(self, place: Path, objects: ObjectStore) -> None:
@@ -161,6 +165,7 @@ class ArrivedTrees:
         self._objects = objects
         self._place = place
         self._suites: dict[Digest, Path] = {}
+        self._copied: dict[tuple[str, Digest, int], tuple[Path, Stamp]] = {}
         self._alone = threading.Lock()
 
     def assemble(self, data: bytes) -> tuple[Digest, ...]:
@@ -192,9 +197,25 @@ class ArrivedTrees:
                 make_folder(self._place)
                 # A short name: messages of programs have it.
                 folder = Path(tempfile.mkdtemp(prefix="suite-", dir=self._place))
-                self.trees.copy(tree, folder)
+                self.trees.copy(tree, folder, put=partial(self._share, tree, folder))
                 self._suites[tree] = folder
             return self._suites[tree]
+
+    def _share(self, tree: Digest, folder: Path, source: Path, target: Path, mode: int) -> None:
+        """Make a file of a suite, which is another folder's unless a program has changed that since."""
+        path = str(target.relative_to(folder))
+        entry = self.trees.listing(tree).entries[path]
+        if not isinstance(entry, TreeFile):
+            raise AssertionError(f"{path} is no file")
+        key = path, entry.digest, mode
+        first, stamp = self._copied.get(key, (None, None))
+        if first is not None:
+            with contextlib.suppress(OSError):
+                if stamp_of(first.lstat()) == stamp:
+                    target.hardlink_to(first)
+                    return
+        copy_file(source, target, mode)
+        self._copied[key] = target, stamp_of(target.lstat())
 
 
 class CaseFolders:

@@ -128,6 +128,31 @@ def test_a_suite_has_one_writable_copy(tmp_path: Path) -> None:
     assert (arrived.trees.path(tree) / "part").read_text() == "data"
 
 
+def test_suites_with_other_files_share_what_both_name(tmp_path: Path) -> None:
+    """A file takes its room once, however many cases name it with others, and is one file, as in the suite's
+    own folder; equal files beside it stay apart, and what a program has changed is not handed on.
+    """
+    arrived = ArrivedTrees(tmp_path / "agent", ObjectStore(tmp_path / "objects"))
+    folders = []
+    for number in range(4):
+        suite = tmp_path / f"suite{number}"
+        suite.mkdir()
+        (suite / "large").write_bytes(bytes(1 << 16))
+        (suite / "twin").write_bytes(bytes(1 << 16))
+        (suite / f"own{number}").write_text("own")
+        if number == 3:
+            (folders[0] / "twin").write_text("changed")
+        folders.append(arrived.open_suite(arrived.trees.put(suite)))
+    large = {(folder / "large").stat().st_ino for folder in folders}
+    twins = [(folder / "twin").stat().st_ino for folder in folders]
+    assert (len(large), len({*twins[:3]}), large & {*twins}) == (1, 1, set())
+    assert twins[3] != twins[0]
+    assert (folders[3] / "twin").read_bytes() == bytes(1 << 16)
+    (folders[0] / "large").write_text("written")
+    tree = arrived.trees.put(tmp_path / "suite0")
+    assert (arrived.trees.path(tree) / "large").stat().st_size == 1 << 16
+
+
 def test_an_empty_folder_comes_back_empty(tmp_path: Path) -> None:
     """Without a golden step there is nothing to compare with."""
     (tmp_path / "work").mkdir()
