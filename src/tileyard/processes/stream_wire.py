@@ -1,7 +1,6 @@
 """Sends the messages of ``wire`` over asyncio's streams: TCP with TLS or without, or a Unix socket."""
 
 import asyncio
-import contextlib
 import errno
 import os
 from types import UnionType
@@ -15,12 +14,15 @@ T = TypeVar("T")
 
 
 class StreamChannel:
-    """As ``AsyncChannel``: one task receives, any number may send, and cancelling loses nothing."""
+    """As ``AsyncChannel``: one task receives, any number may send, and cancelling loses nothing. ``is_broken``:
+    the connection did not end because the other end hung up, which may still be there.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self.inbox = Inbox()
+        self.is_broken = False
 
     async def send(self, record: Record) -> None:
         """Write one message, waiting for room. Raises BrokenPipeError if nobody can read it."""
@@ -37,9 +39,11 @@ class StreamChannel:
     async def receive(self, kind: type[T] | UnionType) -> Any:
         """Return what ``Channel.receive`` would; never blocks the loop."""
         while (message := self.inbox.take(kind)) is None:
-            data = b""
-            with contextlib.suppress(OSError):  # a connection that broke has ended
+            try:
                 data = await self._reader.read(READ_BYTES)
+            except OSError:
+                self.is_broken = True
+                return None
             if not data:
                 return None
             self.inbox.add(data)

@@ -53,7 +53,7 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.placing import ANY_CODE, Place
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.processes.stream_wire import HostChannel
+from tileyard.processes.stream_wire import HostChannel, StreamChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.workers.protocol import TargetInfo
 
@@ -446,8 +446,8 @@ class HostSession:
             self.tell_lost(self._lost)
 
     async def _confirm_end(self) -> None:
-        """Wait until an agent of which no more is heard has ended: what started it says so, or it has heard
-        nothing for long enough. One that was killed is ended by its keepers.
+        """Wait until an agent of which no more is heard has ended: what started it says so, or it has hung up,
+        or heard nothing for long enough. One that was killed is ended by its keepers.
         """
         loop = asyncio.get_running_loop()
         while self._process is not None and self._process.poll() is None:
@@ -455,7 +455,8 @@ class HostSession:
                 return
             await asyncio.sleep(END_LOOK_S)
         code = None if self._process is None else self._process.returncode
-        if code and self.place.lost_code in (code, ANY_CODE):
+        is_cut = isinstance(self._channel, StreamChannel) and self._channel.is_broken
+        if is_cut or (code and self.place.lost_code in (code, ANY_CODE)):
             await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
 
     def _lose(self, why: str) -> None:
