@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class StreamChannel:
-    """As ``AsyncChannel``: one task receives, any number may send, and cancelling loses nothing. ``is_broken``:
-    the connection did not end because the other end hung up, which may still be there.
+    """As ``AsyncChannel``: one task receives, any number may send, and cancelling loses nothing.
+    ``is_broken``: the connection ended although the other end, which may still be there, did not hang up.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -446,8 +446,8 @@ class HostSession:
             self.tell_lost(self._lost)
 
     async def _confirm_end(self) -> None:
-        """Wait until an agent of which no more is heard has ended: what started it says so, or it has hung up,
-        or heard nothing for long enough. One that was killed is ended by its keepers.
+        """Wait until an agent of which no more is heard has ended: what started it says so, or it has hung
+        up, or heard nothing for long enough. One that was killed is ended by its keepers.
         """
         loop = asyncio.get_running_loop()
         while self._process is not None and self._process.poll() is None:
