@@ -3,13 +3,13 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.ports import choose_ports
 
 CONFIG = """
 Port {port}
@@ -38,9 +38,7 @@ def serve_ssh(folder: Path) -> Iterator[dict[str, str]]:
     (folder / "bin").mkdir(parents=True)
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = choose_ports(1)
     (folder / "config").write_text(CONFIG.format(port=port, folder=folder), encoding="utf-8")
     client = folder / "bin" / "ssh"
     client.write_text(CLIENT.format(ssh=ssh, port=port, folder=folder), encoding="utf-8")

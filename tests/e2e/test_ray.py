@@ -13,30 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.conftest import CommandLine
+from tests.doubling import write_doubling
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'tileyard[ray]'"),
 ]
 NODES = ("one", "two", "three") if "TILEYARD_SWEEPS" in os.environ else ("one", "two")
-KERNEL = """
-import tilelang.language as T
-import tileyard
-
-
-@tileyard.kernel(
-    shapes={f"n{n}": {"N": 512 * n} for n in range(1, 13)},
-    reference=lambda A: A * 2,
-)
-def double(N, block=32):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
-            for i in T.Parallel(block):
-                B[bx * block + i] = A[bx * block + i] * 2
-
-    return main
-"""
 CASES = 12
 NUMBERS = sorted(range(1, CASES + 1), key=str)
 RUN = ("test", "double.py", "--verbose")
@@ -109,7 +92,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def place(tmp_path_factory: pytest.TempPathFactory, nodes: Nodes) -> CommandLine:
     """A folder with a suite of kernels, whose runs find the cluster, and what earlier ones have built."""
     place = CommandLine(tmp_path_factory.mktemp("suite"))
-    (place.cwd / "double.py").write_text(KERNEL, encoding="utf-8")
+    write_doubling(place.cwd, {f"n{n}": 512 * n for n in range(1, CASES + 1)})
     place.env.update(
         RAY_ADDRESS=nodes.address,
         RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",  # the loopback interface is a node's address, too

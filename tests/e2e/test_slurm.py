@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.conftest import CommandLine
+from tests.doubling import write_doubling
+from tests.ports import choose_ports
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "salloc")
 PATH = f"{os.environ['PATH']}:/usr/sbin"
@@ -46,34 +48,7 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=10
 """
-KERNEL = """
-import tilelang.language as T
-import tileyard
-
-
-@tileyard.kernel(
-    shapes={f"n{n}": {"N": 32 * n} for n in range(1, 5)},
-    reference=lambda A: A * 2,
-)
-def double(N):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=32) as bx:
-            for i in T.Parallel(N):
-                B[i] = A[i] * 2
-
-    return main
-"""
 RUN = ("test", "double.py", "--verbose", "--hosts", "slurm:-N 2")
-
-
-def choose_ports(count: int) -> list[int]:
-    """Ports that are free."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +97,7 @@ def ask(own: dict[str, str], *command: str) -> str:
 @pytest.fixture
 def place(cli: CommandLine, slurm: dict[str, str]) -> CommandLine:
     """A folder with a suite of kernels, whose runs find Slurm."""
-    (cli.cwd / "double.py").write_text(KERNEL, encoding="utf-8")
+    write_doubling(cli.cwd, {f"n{n}": 32 * n for n in range(1, 5)})
     cli.env.update(slurm)
     return cli
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CommandLine
+from tests.doubling import write_doubling
 from tests.security.conftest import User
 
 from tileyard.base.errors import UsageError, WireError
@@ -31,21 +32,6 @@ from tileyard.engine.hosts.placing import Arrival
 from tileyard.processes.stream_wire import StreamChannel
 from tileyard.processes.wire import MAX_MESSAGE_BYTES, encode_frame
 
-KERNEL = """
-import tilelang.language as T
-import tileyard
-
-
-@tileyard.kernel(shapes={"a": {"N": 32}, "b": {"N": 64}}, reference=lambda A: A * 2)
-def double(N):
-    @T.prim_func
-    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
-        with T.Kernel(1, threads=32) as bx:
-            for i in T.Parallel(N):
-                B[i] = A[i] * 2
-
-    return main
-"""
 HERE = Address(host="127.0.0.1")
 
 
@@ -407,7 +393,7 @@ def test_tokens_are_read_from_files_of_their_owner_alone(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_run_waits_for_agents_that_somebody_starts(cli: CommandLine) -> None:
     """Each has the token of a file that only its owner reads; another is one line, and disturbs none."""
-    (cli.cwd / "double.py").write_text(KERNEL, encoding="utf-8")
+    write_doubling(cli.cwd, {"a": 32, "b": 64})
     folder = cli.home / "agents"
     hosts = ("--hosts", "listen:127.0.0.1:0,2", "--queue-limit", "60s")
     with ThreadPoolExecutor() as pool:  # of one command: the copies of a process come one by one
