@@ -14,7 +14,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome, Side
 from tileyard.base.settings import Settings
 from tileyard.engine import compilers
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.workers.protocol import BuildKernel
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ async def build_in(
     pool: CompilePool, *names: str, target: str = "slow", limit_s: float = LIMIT_S
 ) -> dict[str, Build]:
     """Build kernels of these names together."""
-    built = pool.build((("", target), 0), make_kernels(*names), [limit_s] * len(names))
+    built = pool.build((Builder("", target), 0), make_kernels(*names), [limit_s] * len(names))
     return {one.case: one async for one in built}
 
 
@@ -115,7 +115,7 @@ def test_lost_persistent_workers_are_started_again(
     async def run() -> dict[str, Build]:
         async with open_pool(tmp_path) as pool:
             if state == "begun":
-                await pool.begin(("", "slow"))
+                await pool.begin(Builder("", "slow"))
                 (await find_compiler()).send_signal(how)
             elif state != "starting":
                 await build_in(pool, "before", limit_s=60.0)
@@ -136,13 +136,13 @@ def test_a_worker_that_was_begun_is_the_one_that_builds(tmp_path: Path) -> None:
 
     async def run() -> tuple[psutil.Process, psutil.Process]:
         async with open_pool(tmp_path) as pool:
-            await pool.begin(("", "slow"))
+            await pool.begin(Builder("", "slow"))
             begun = await find_compiler()
             built = await build_in(pool, "fine", limit_s=60.0)
             assert outcomes(built) == {"fine": Outcome.PASSED}
             builder = await find_compiler()
         async with open_pool(tmp_path) as pool:
-            await pool.begin(("", "slow"))
+            await pool.begin(Builder("", "slow"))
             unasked = await find_compiler()
         assert not unasked.is_running()
         return begun, builder

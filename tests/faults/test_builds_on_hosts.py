@@ -2,38 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 from tests.faults.test_build_limits import make_kernels
 
 from tileyard.artifacts.manifest import Build, find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import UsageError, WorkerLostError
+from tileyard.base.errors import HostsLostError, WorkerLostError
 from tileyard.base.model import BuildKey, Outcome, Side
 from tileyard.base.settings import Settings
-from tileyard.devices.registry import parse_device
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.messages import DevicesFound, FindDevices, OrderDone, ReleaseDevice
 from tileyard.engine.hosts.naming import parse_hosts
-from tileyard.engine.hosts.placing import NamedHosts, Place
+from tileyard.engine.hosts.placing import NamedHosts
 from tileyard.engine.hosts.session import HostSession, SessionLostError
-from tileyard.engine.hosts.slots import RemoteDevices
 
 pytestmark = pytest.mark.slow
 
-SLOW = ("", "slow")
+SLOW = Builder("", "slow")
+HERE, OTHER = "the CPU of this host", "another CPU"
 FIRST_CORE = 1000
 
 
 class Hosted:
     """A pool of one worker here and those of two agents, whose builds count as those of other hosts."""
 
-    def __init__(self, home: Path, *, is_foreign: bool = False) -> None:
+    def __init__(self, home: Path, kinds: Sequence[str]) -> None:
         self.objects = ObjectStore(home / "objects")
         self.settings = Settings(
             home=home, lock_dir=home, cores=(0,), plugins={"slow": "slow_target:SlowTarget"}
@@ -45,10 +43,9 @@ class Hosted:
         ]
         self.own = CompilePool(self.settings, {"": Side()}, (0,))
         self.hosts = [
-            HostBuilders(session, FIRST_CORE * number)
-            for number, session in enumerate(self.sessions, 1)
+            HostBuilders(session, FIRST_CORE * number, kind)
+            for number, (session, kind) in enumerate(zip(self.sessions, kinds, strict=True), 1)
         ]
-        self._is_foreign = is_foreign
 
     async def open(self) -> HostedPool:
         """Start the agents."""
@@ -65,7 +62,7 @@ class Hosted:
             await prepare(session)
             session.begin_with(prepare)
         sides = {"": Side()}
-        return HostedPool(self.own, self.hosts, sides, self.objects, is_foreign=self._is_foreign)
+        return HostedPool(self.own, self.hosts, sides, self.objects, own_kind=HERE)
 
     def kill(self, number: int) -> None:
         """End the agent of a host."""
@@ -76,10 +73,10 @@ class Hosted:
 
 @asynccontextmanager
 async def opened(
-    home: Path, *, is_foreign: bool = False
+    home: Path, kinds: Sequence[str] = (HERE, HERE)
 ) -> AsyncIterator[tuple[Hosted, HostedPool]]:
-    """A pool that is open, with its hosts."""
-    hosted = Hosted(home, is_foreign=is_foreign)
+    """A pool that is open, with its hosts, whose CPUs are of these kinds."""
+    hosted = Hosted(home, kinds)
     try:
         pool = await hosted.open()
         yield hosted, pool
@@ -96,10 +93,14 @@ def _findable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def build_in(
-    pool: HostedPool | CompilePool, worker: int, *names: str, limit_s: float = 30.0
+    pool: HostedPool | CompilePool,
+    worker: int,
+    *names: str,
+    limit_s: float = 30.0,
+    builder: Builder = SLOW,
 ) -> dict[str, Build]:
     """Build kernels of these names together."""
-    built = pool.build((SLOW, worker), make_kernels(*names), [limit_s] * len(names))
+    built = pool.build((builder, worker), make_kernels(*names), [limit_s] * len(names))
     return {one.case: one async for one in built}
 
 
@@ -142,12 +143,12 @@ def test_what_hosts_build_is_as_if_built_here(tmp_path: Path) -> None:
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("is_foreign", [False, True])
-def test_what_a_lost_host_was_to_build_is_built_elsewhere(tmp_path: Path, is_foreign: bool) -> None:
+@pytest.mark.parametrize("kind", [HERE, OTHER])
+def test_what_a_lost_host_was_to_build_is_built_elsewhere(tmp_path: Path, kind: str) -> None:
     """At once, by a worker of this host or of another one, and also what comes later."""
 
     async def use() -> None:
-        async with opened(tmp_path) as (hosted, pool):
+        async with opened(tmp_path, (kind, kind)) as (hosted, pool):
             await build_in(pool, 0, "first")
             building = asyncio.create_task(build_in(pool, 0, "slow", "b"))
             await asyncio.sleep(0.5)
@@ -155,7 +156,12 @@ def test_what_a_lost_host_was_to_build_is_built_elsewhere(tmp_path: Path, is_for
             assert {one.outcome for one in (await building).values()} == {Outcome.PASSED}
             assert (await build_in(pool, 0, "c"))["c"].outcome is Outcome.PASSED
             hosted.kill(1)
-            assert (await build_in(pool, 1, "d"))["d"].outcome is Outcome.PASSED
+            if kind == HERE:
+                assert (await build_in(pool, 1, "d"))["d"].outcome is Outcome.PASSED
+                return
+            with pytest.raises(WorkerLostError, match="no host is left that builds for slow"):
+                await build_in(pool, 1, "d")
+            assert not hosted.own._workers
 
     asyncio.run(use())
 
@@ -201,35 +207,31 @@ def test_a_host_whose_tools_differ_builds_nothing(
     asyncio.run(use())
 
 
-def test_cpus_of_another_kind_are_built_for_where_they_are(tmp_path: Path) -> None:
-    """This host takes no part, also when all others are lost; several kinds are refused in one line."""
-    cpu = ("", "cpu")
+def test_each_kind_of_cpu_is_built_for_on_its_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whichever worker it is asked for, and by no other kind if all its hosts are lost."""
+    monkeypatch.setenv("SLOW_TOOLS", "of another CPU")
 
     async def use() -> None:
-        async with opened(tmp_path, is_foreign=True) as (hosted, pool):
-            info = await pool.describe(cpu)
-            assert info.fingerprint
-            (kernel,) = make_kernels("empty")
-            (there,) = [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
-            assert there.outcome is Outcome.COMPILE_ERROR
+        async with opened(tmp_path, (OTHER, HERE)) as (hosted, pool):
+            monkeypatch.delenv("SLOW_TOOLS")
+            here, other = (SLOW._replace(kind=kind) for kind in (HERE, OTHER))
+            there = await pool.describe(other)
+            assert there != await pool.describe(here) == await hosted.own.describe(SLOW)
+            hosts = [await pool.find_host((other, number)) for number in range(3)]
+            assert hosts == ["local-1"] * 3
+            both = await asyncio.gather(
+                build_in(pool, 2, "a", builder=other), build_in(pool, 1, "b", builder=other)
+            )
+            assert {one.outcome for built in both for one in built.values()} == {Outcome.PASSED}
+            artifact = find_artifact(BuildKey(f"{0:040}"), hosted.objects)
+            assert artifact is not None
+            assert artifact.manifest.fingerprint == there.fingerprint
             hosted.kill(0)
-            (there,) = [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
-            assert there.outcome is Outcome.COMPILE_ERROR
-            hosted.kill(1)
-            with pytest.raises(WorkerLostError, match="no host is left that builds for cpu"):
-                assert not [one async for one in pool.build((cpu, 0), [kernel], [30.0])]
-            assert not hosted.own._workers
+            with pytest.raises(HostsLostError, match="no host is left that builds for slow"):
+                await build_in(pool, 0, "c", builder=other)
+            assert await pool.describe(other) == there
+            assert (await build_in(pool, 0, "d", builder=here))["d"].outcome is Outcome.PASSED
 
     asyncio.run(use())
-    settings = Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,))
-    places = (Place("local-1"), Place("local-2"))
-    devices = RemoteDevices(NamedHosts(places), settings)
-    own = parse_device("cpu", settings)
-    other = msgspec.structs.replace(own, identity="Another CPU (1/2/3), x86-64-v9, 1 logical cores")
-    devices._sessions = [HostSession(place, ObjectStore(tmp_path), tmp_path) for place in places]
-    devices._compare([DevicesFound(devices=(own,)), DevicesFound(devices=(own,))])
-    assert not devices._is_foreign
-    devices._compare([DevicesFound(devices=(other,)), DevicesFound(devices=(other,))])
-    assert devices._is_foreign
-    with pytest.raises(UsageError, match=r"local-1 has .*, host local-2 has Another CPU .*v9 "):
-        devices._compare([DevicesFound(devices=(own,)), DevicesFound(devices=(other,))])

@@ -158,6 +158,11 @@ class WorkerLostError(TileyardError, code="worker_lost", exit_status=3):
 
 
 @dataclass(eq=False)
+class HostsLostError(WorkerLostError, code="hosts_lost"):
+    """Of several kinds of CPU in a run, one has no host left that builds for it."""
+
+
+@dataclass(eq=False)
 class WorkerStartError(WorkerLostError, code="worker_start"):
     """A worker could not be started at all: its program, folder, cores or locks are missing."""
 

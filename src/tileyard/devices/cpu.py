@@ -58,6 +58,11 @@ def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
     return ", ".join(parts)
 
 
+def name_kind(identity: str) -> str:
+    """The parts of a CPU's identity that decide which code it runs: its model and its features."""
+    return ", ".join(identity.split(", ")[:2])
+
+
 def physical_core(core: int, root: Path = Path("/")) -> int:
     """The lowest of the logical CPUs that share this one's core: the same for all of them."""
     topology = root / f"sys/devices/system/cpu/cpu{core}/topology"

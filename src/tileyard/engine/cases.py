@@ -3,10 +3,12 @@ Stages: waiting, preparing, prepared, building, built, running, judging (kernels
 """
 
 import enum
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
+
+import msgspec
 
 from tileyard.base.model import Batch, BuildKey, Case, Record
 from tileyard.engine.commands import (
@@ -17,11 +19,12 @@ from tileyard.engine.commands import (
     GiveUp,
     Keep,
     LookUp,
+    Place,
     Strand,
 )
 from tileyard.engine.lending import DeviceSite
 
-_Build = tuple[tuple[str, str], BuildKey]
+_Build = tuple[tuple[str, ...], BuildKey]
 Ground = tuple[str, int]
 """A target, and the number of devices that a case holds at once."""
 PATIENCE = 32
@@ -80,7 +83,7 @@ class BuildQueue:
         members = self._members.pop(self._build_of[case], [])
         return [case, *(fact.case for fact in members if fact.case != case)]
 
-    def end_early(self, builder: tuple[str, str], build: BuildKey) -> list[str]:
+    def end_early(self, builder: tuple[str, ...], build: BuildKey) -> list[str]:
         """A build is ready that was made with another: return the cases that need it."""
         members = self._members.pop((builder, build), [])
         if members and members[0] in self._cases:
@@ -139,7 +142,7 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.WAITING: frozenset({Stage.PREPARING, Stage.ENDED}),
     Stage.PREPARING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
     Stage.PREPARED: frozenset({Stage.BUILDING, Stage.BUILT, Stage.ENDED}),
-    Stage.BUILDING: frozenset({Stage.BUILT, Stage.ENDED}),
+    Stage.BUILDING: frozenset({Stage.PREPARED, Stage.BUILT, Stage.ENDED}),
     Stage.BUILT: frozenset({Stage.RUNNING, Stage.ENDED}),
     Stage.RUNNING: frozenset({Stage.BUILT, Stage.JUDGING, Stage.ENDED}),
     Stage.JUDGING: frozenset({Stage.ENDED}),
@@ -155,8 +158,9 @@ def ground_of(case: Case) -> Ground:
 class Site(Record):
     """The machine as the engine may use it: the cores of compile ``workers`` (one each), ``author`` and
     ``judge``. ``lanes`` is the initial number of questions at once; ``grounds`` the devices by target and
-    number of devices held at once. ``window`` bounds the batches under way, and grows while cases are short;
-    ``burst`` are ready before building pauses for a device that shares its cores.
+    number of devices held at once, ``kinds`` those of each kind of CPU, for targets that are built for one
+    of several. ``window`` bounds the batches under way, and grows while cases are short; ``burst`` are ready
+    before building pauses for a device that shares its cores.
     """
 
     workers: tuple[int, ...]
@@ -164,6 +168,7 @@ class Site(Record):
     author: frozenset[int]
     judge: frozenset[int] = frozenset()
     grounds: dict[Ground, frozenset[str]] = {}
+    kinds: dict[str, dict[str, frozenset[str]]] = {}
     lanes: int = 1
     window: int = 16
     burst: int = 8
@@ -278,6 +283,7 @@ class _BatchState:
     batch: Batch
     entry: Ready
     timed: bool
+    kind: str = ""
     looked_up: bool = False
     output_bytes: dict[str, int] = field(default_factory=dict)
 
@@ -288,11 +294,22 @@ class _BatchState:
 
 class PlannedCases:
     """Moves cases from stage to stage; the direct consequences are put into ``due``. ``stages`` is
-    by case; ``grounds`` are the devices of each target and number of devices at once.
+    by case; ``grounds`` are the devices of each target and number of devices at once, ``kinds`` those of each
+    kind of CPU. A batch is placed on one kind, and what is left of it on another if that is lost.
     """
 
-    def __init__(self, due: list[Command], grounds: Mapping[Ground, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        due: list[Command],
+        grounds: Mapping[Ground, frozenset[str]],
+        kinds: Mapping[str, Mapping[str, frozenset[str]]],
+    ) -> None:
         self._grounds = grounds
+        self._kinds = kinds
+        self._placed: Counter[str] = Counter()
+        self._moved = 0
+        self.lost_kinds: dict[str, frozenset[str]] = {}
+        """The devices of kinds of CPU for which no host is left that builds."""
         self.waiting: deque[str] = deque()
         self.to_build = BuildQueue()
         self.ready = ReadyQueue()
@@ -310,25 +327,106 @@ class PlannedCases:
         """Number of batches that have not ended."""
         return len(self._batches)
 
-    def plan(self, fact: BatchesPlanned) -> None:
+    def plan(self, fact: BatchesPlanned, usable: frozenset[str]) -> None:
         """Add the batches that the source has planned."""
         for batch in fact.batches:
-            timed = any(case.timing is not None for case in batch.cases)
-            grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
-            grounds += [frozenset(batch.devices)] if batch.devices else []
-            entry = Ready(
-                batch=batch.id,
-                memory_bytes=batch.cases[0].runner_bytes,
-                devices=frozenset.intersection(*grounds),
-                expected_s=0.0,
-                interleaved=batch.order == "interleaved",
-                alone=batch.order != "any" or batch.process == "fresh",
-            )
-            self._batches[batch.id] = _BatchState(batch, entry, timed)
-            for case in batch.cases:
-                self.stages[case.key] = Stage.WAITING
-                self._batch_of[case.key] = batch.id
-                self.waiting.append(case.key)
+            self._add(batch, usable)
+
+    def _add(self, batch: Batch, usable: frozenset[str]) -> None:
+        timed = any(case.timing is not None for case in batch.cases)
+        grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
+        grounds += [frozenset(batch.devices)] if batch.devices else []
+        kind = self._choose_kind(batch, usable)
+        if kind:
+            grounds.append(self._kinds[batch.cases[0].target][kind])
+            self._placed[kind] += 1
+            self._due.append(Place(cases=tuple(case.key for case in batch.cases), kind=kind))
+        entry = Ready(
+            batch=batch.id,
+            memory_bytes=batch.cases[0].runner_bytes,
+            devices=frozenset.intersection(*grounds),
+            expected_s=0.0,
+            interleaved=batch.order == "interleaved",
+            alone=batch.order != "any" or batch.process == "fresh",
+        )
+        self._batches[batch.id] = _BatchState(batch, entry, timed, kind)
+        for case in batch.cases:
+            self.stages[case.key] = Stage.WAITING
+            self._batch_of[case.key] = batch.id
+            self.waiting.append(case.key)
+
+    def _choose_kind(self, batch: Batch, usable: frozenset[str]) -> str:
+        """The kind of CPU with the fewest batches per usable device, empty if there is only one: so kinds get
+        batches in proportion to their devices, and faster ones more.
+        """
+        kinds = self._kinds.get(batch.cases[0].target, {})
+        usable_of = {
+            kind: len(devices & usable)
+            for kind, devices in kinds.items()
+            if kind not in self.lost_kinds
+        }
+        return min(
+            (kind for kind, count in usable_of.items() if count),
+            key=lambda kind: (self._placed[kind] + 1) / usable_of[kind],
+            default=next(iter(kinds), ""),
+        )
+
+    def lose_build(self, case: str, usable: frozenset[str]) -> None:
+        """No host is left that builds for a case's kind of CPU: it goes to another kind, or is given up."""
+        if self.stages.get(case) is not Stage.BUILDING:
+            return
+        state = self._batches[self._batch_of[case]]
+        self.to_build.fail(case)
+        self.move(case, Stage.PREPARED)
+        if case in self._dropped:
+            return
+        self.lost_kinds[state.kind] = self._kinds[state.batch.cases[0].target][state.kind]
+        if self._has_other_kind(state, usable):
+            self._leave_kind(state, usable)
+        else:
+            self._dropped.add(case)
+            self._due.append(Strand(case=case, device=""))
+
+    def find_kind_again(self, device: str) -> None:
+        """A host is back: cases may be built for its kind of CPU again."""
+        for kind in [kind for kind, found in self.lost_kinds.items() if device in found]:
+            del self.lost_kinds[kind]
+
+    def _has_other_kind(self, state: _BatchState, usable: frozenset[str]) -> bool:
+        """Whether a batch can go to another kind of CPU."""
+        if not state.kind or state.batch.alike or state.batch.order != "any":
+            return False
+        return any(
+            devices & usable and kind not in self.lost_kinds
+            for kind, devices in self._kinds[state.batch.cases[0].target].items()
+            if kind != state.kind
+        )
+
+    def _leave_kind(self, state: _BatchState, usable: frozenset[str]) -> None:
+        """Plan the cases of a batch on which no process works anew, for another kind of CPU."""
+        batch = state.batch
+        left = tuple(
+            case
+            for case in batch.cases
+            if self.stages[case.key] in UNSTARTED and case.key not in self._dropped
+        )
+        if not left:
+            return
+        for case in left:
+            if self.stages[case.key] is Stage.WAITING:
+                self.waiting.remove(case.key)
+            self.to_build.discard(case.key)
+            self._forget_case(case.key)
+        self.ready.discard(batch.id)
+        leaving = {case.key for case in left}
+        stay = tuple(case for case in batch.cases if case.key not in leaving)
+        state.batch = msgspec.structs.replace(batch, cases=stay)
+        if all(self.stages[case.key] is Stage.ENDED for case in stay):
+            self._forget(batch.id)
+        self._moved += 1
+        self._add(
+            msgspec.structs.replace(batch, id=f"{batch.id}/{self._moved}", cases=left), usable
+        )
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or is queued for its build."""
@@ -454,9 +552,17 @@ class PlannedCases:
         self.ready.clear()
 
     def strand_without(self, usable: frozenset[str], device: str) -> None:
-        """Give up the cases that no usable device can run and none works on: ``device`` was the last."""
+        """Give up the cases that no usable device can run and none works on: ``device`` was the last. Those
+        that can be built for another kind of CPU go there instead.
+        """
         for state in list(self._batches.values()):
-            if not state.is_run or state.entry.devices & usable:
+            is_unusable = not state.entry.devices & usable
+            if not state.is_run or not (is_unusable or state.kind in self.lost_kinds):
+                continue
+            if self._has_other_kind(state, usable):
+                self._leave_kind(state, usable)
+                continue
+            if not is_unusable:
                 continue
             self.ready.discard(state.batch.id)
             for case in state.batch.cases:
@@ -498,9 +604,13 @@ class PlannedCases:
         state = self._batches.pop(batch)
         self.ready.discard(batch)
         self.looked_up_now.discard(batch)
+        self._placed[state.kind] -= 1
         for case in state.batch.cases:
-            del self.stages[case.key], self._batch_of[case.key]
-            self.to_build.forget(case.key)
+            self._forget_case(case.key)
             self._lost.pop(case.key, None)
             self._dropped.discard(case.key)
             self._trimmed.discard(case.key)
+
+    def _forget_case(self, case: str) -> None:
+        del self.stages[case], self._batch_of[case]
+        self.to_build.forget(case)

@@ -23,7 +23,7 @@ class CasePrepared(Record, tag="case_prepared"):
     build: BuildKey
     built: bool
     cache: str = ""
-    builder: tuple[str, str] = ("", "")
+    builder: tuple[str, ...] = ()
     group: int = 1
     expected_s: float | None = None
     output_bytes: int = 0
@@ -41,10 +41,16 @@ class BuildFailed(Record, tag="build_failed"):
     case: str
 
 
+class BuildLost(Record, tag="build_lost"):
+    """No host is left that builds for the kind of CPU for which a case was to be built."""
+
+    case: str
+
+
 class PartBuilt(Record, tag="part_built"):
     """A compile worker has made one of the builds that it makes together, and goes on."""
 
-    builder: tuple[str, str]
+    builder: tuple[str, ...]
     build: BuildKey
 
 
@@ -160,6 +166,7 @@ Fact = (
     | CasePrepared
     | CaseBuilt
     | BuildFailed
+    | BuildLost
     | PartBuilt
     | CompilerFreed
     | CaseFinished
@@ -187,6 +194,13 @@ class Ask(Record, tag="ask"):
     """Ask the source for up to ``limit`` batches."""
 
     limit: int
+
+
+class Place(Record, tag="place"):
+    """From now on have these cases prepared and built for this kind of CPU."""
+
+    cases: tuple[str, ...]
+    kind: str
 
 
 class Prepare(Record, tag="prepare"):
@@ -259,7 +273,9 @@ class Drop(Record, tag="drop"):
 
 
 class Strand(Record, tag="strand"):
-    """No device is left for a case: record why ``device``, the last one asked for, did not come."""
+    """No device is left for a case: record why ``device``, the last one asked for, did not come; empty if no
+    host is left that builds it.
+    """
 
     case: str
     device: str
@@ -273,6 +289,7 @@ class GiveUp(Record, tag="give_up"):
 
 Command = (
     Ask
+    | Place
     | Prepare
     | Build
     | LookUp

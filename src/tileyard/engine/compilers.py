@@ -6,13 +6,14 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.clock import Clock
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import BuildKey, Device, Outcome, Side
 from tileyard.base.settings import Settings
+from tileyard.devices.classes import find_class
 from tileyard.processes.outcomes import Verdict
 from tileyard.processes.supervise import Limit, Worker, WorkerCommand, time_limit
 from tileyard.targets.command.target import CommandTarget
@@ -41,10 +42,23 @@ LEAST_MEMORY_BYTES = 4 << 30
 """Least address space of a worker: twice what TileLang and NVRTC take for a GEMM, mostly not memory."""
 
 
-Builder = tuple[str, str]
-"""A side's name and a target: what a compile worker builds for."""
+class Builder(NamedTuple):
+    """What a compile worker builds for: a side's name and a target; for one ``kind`` of CPU if a run has
+    several, and what is built depends on it.
+    """
+
+    side: str
+    target: str
+    kind: str = ""
+
+
 TellBuilt = Callable[[BuildKey], None]
 """Called with a build that is in the store while others are still made together with it."""
+
+
+def depends_on_cpu(target: str) -> bool:
+    """Whether what is built for a target may differ between kinds of CPU."""
+    return target != COMMAND and find_class(find_needs(target).device_class).is_cores
 
 
 def ignore(build: BuildKey) -> None:
@@ -123,7 +137,7 @@ class CompilePool:
             try:
                 await self._worker((builder, 0))
             except WorkerLostError as error:
-                message = f"the compile worker for {builder[1]} {error.message}"
+                message = f"the compile worker for {builder.target} {error.message}"
                 raise WorkerLostError(message) from error
         return self._infos[builder]
 
@@ -240,14 +254,13 @@ class CompilePool:
 
     def _is_own(self, builder: Builder) -> bool:
         """Whether it is our own target for programs, which is described without a worker."""
-        side, target = builder
-        is_ours = target == COMMAND and COMMAND not in self._settings.plugins
-        return is_ours and not self._sides[side].python
+        is_ours = builder.target == COMMAND and COMMAND not in self._settings.plugins
+        return is_ours and not self._sides[builder.side].python
 
     def _describe_target(self, builder: Builder) -> DescribeTarget:
-        side = self._sides[builder[0]]
+        side = self._sides[builder.side]
         return DescribeTarget(
-            target=builder[1],
+            target=builder.target,
             plugins=self._settings.plugins,
             group_size=self._group_size or 0,
             # Images of compilers' memory fit only processes with the same libraries.
@@ -255,8 +268,8 @@ class CompilePool:
         )
 
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:
-        (side_name, target), number = which
-        side = self._sides[side_name]
+        builder, number = which
+        side, target = self._sides[builder.side], builder.target
         if which in self._logs:
             self._logs[which].close()
         self._logs[which] = log = tempfile.TemporaryFile(prefix="tileyard-compiler-")  # noqa: SIM115

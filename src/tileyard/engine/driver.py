@@ -34,6 +34,7 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
+    BuildLost,
     CaseBuilt,
     CaseFinished,
     CasePrepared,
@@ -49,6 +50,7 @@ from tileyard.engine.commands import (
     LookUp,
     NothingKnown,
     PartBuilt,
+    Place,
     Prepare,
     Release,
     Run,
@@ -65,11 +67,12 @@ from tileyard.engine.preparation import (
     Preparation,
     builder_of,
     own_build,
+    place,
     programs_of,
     require_host,
     run_entry,
 )
-from tileyard.engine.provider import LeaseProvider
+from tileyard.engine.provider import LeaseLostError, LeaseProvider
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
@@ -81,6 +84,7 @@ AHEAD = 2
 """Batches planned ahead per compile worker and per device: the current one and the next one."""
 BURST = 16
 """Cases that are built before building pauses for a device with the same cores, whose runner then starts."""
+UNBUILDABLE = LeaseLostError("no host is left that builds for its kind of CPU")
 SHELVED = "built to be run elsewhere"
 AUTO_GROUP = 4
 """Number of kernels per build request if the target benefits from building several together."""
@@ -216,7 +220,7 @@ class Driver:
             return
         for target in self._yard.grounds:
             for side in self._yard.authors.sides:
-                if not (await self._preparation.describe((side, target))).groups:
+                if not (await self._preparation.describe(Builder(side, target))).groups:
                     raise UsageError(
                         f"--group-size has no effect: {target} builds kernels one by one"
                     )
@@ -313,6 +317,9 @@ class Driver:
         match command:
             case Ask(limit=limit):
                 self._start(self._ask(limit))
+            case Place(cases=cases, kind=kind):
+                for case in cases:
+                    place(self._ledger.progress(case), kind)
             case Prepare(cases=cases):
                 self._start(self._prepare([self._ledger.progress(case) for case in cases]))
             case Build(cases=cases, worker=worker):
@@ -340,7 +347,7 @@ class Driver:
             case Drop(case=case):
                 self._end(case, Outcome.NOT_RUN, self._drop_reason)
             case Strand(case=case, device=device):
-                refusal = self._borrower.refusal(device)
+                refusal = self._borrower.refusal(device) if device else UNBUILDABLE
                 self._end(case, refusal.outcome, refusal.message)
             case GiveUp(case=case):
                 self._borrower.give_up(self._ledger.progress(case))
@@ -425,7 +432,7 @@ class Driver:
         await self._yard.handed_over.make_ready(output_bytes, count)
 
     async def _describe(self, progress: Progress) -> CasePrepared:
-        builder = builder_of(progress.case)
+        builder = builder_of(progress)
         groups = (await self._preparation.describe(builder)).groups
         is_built = self._preparation.is_built(progress)
         if is_built:
@@ -442,14 +449,17 @@ class Driver:
         )
 
     async def _build(self, members: Sequence[Progress], worker: int) -> None:
-        builder = builder_of(members[0].case)
+        builder = builder_of(members[0])
 
         def tell(build: BuildKey) -> None:
             self._tell(PartBuilt(builder=builder, build=build))
 
         async for progress, is_built in self._preparation.build(members, worker, tell):
             case = progress.case.key
-            self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
+            if is_built is None:
+                self._tell(BuildLost(case=case))
+            else:
+                self._tell(CaseBuilt(case=case) if is_built else BuildFailed(case=case))
         self._tell(CompilerFreed(worker=worker))
 
     async def _judge(self, cases: Sequence[str]) -> None:
@@ -490,6 +500,13 @@ class Driver:
                 (target, count): frozenset(one.name for one in devices if one.count == count)
                 for target, devices in yard.grounds.items()
                 for count in {one.count for one in devices}
+            },
+            kinds={
+                target: {
+                    kind: frozenset(one.name for one in devices) for kind, devices in kinds.items()
+                }
+                for target in yard.grounds
+                if (kinds := yard.find_kinds(target))
             },
             lanes=yard.programs.lanes if yard.programs is not None else 1,
             # Without overlap everything is built before anything is run.

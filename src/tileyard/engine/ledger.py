@@ -79,12 +79,15 @@ class Alike(Generic[CaseT]):
 
 @dataclass
 class Progress:
-    """The state of one case: what has been learnt of it so far."""
+    """The state of one case: what has been learnt of it so far. ``kind`` is the kind of CPU for which it is
+    built, if the run has several.
+    """
 
     case: Case
     batch: Batch
     started_at: float
     log: str
+    kind: str = ""
     elaborated: Elaborated | None = None
     command: CommandRun | None = None
     golden: Golden | None = None
@@ -221,7 +224,7 @@ class Ledger:
         """End a case with a new trial, which ``take`` records. One that ran well also reports its flags."""
         case, work = progress.case, progress.case.work
         if outcome in (Outcome.PASSED, Outcome.UNCHECKED):
-            message = "; ".join((*progress.flags, *([message] if message else [])))
+            message = "; ".join((*dict.fromkeys(progress.flags), *([message] if message else [])))
         if ran is not None and (progress.rivals or not progress.keys.measurement):
             self._key_measurement(progress, ran.identity)
         self._count += 1
@@ -300,13 +303,17 @@ class Ledger:
         self._followed.discard(trial.key)
         return has_followed
 
-    def skip_proven(self, progress: Progress) -> bool:
-        """End a case that has passed before with the same run key, if this run skips such cases."""
+    def skip_proven(self, progress: Progress, others: Sequence[RunKey] = ()) -> bool:
+        """End a case that has passed before with the same run key, or one of the others, if this run skips
+        such cases.
+        """
         golden = progress.golden
         if not self._yard.proven_by or (golden and (golden.footprint.doubts or golden.is_partial)):
             return False
         by = "" if self._yard.proven_by == ANY_RUN else self._yard.proven_by
-        known = self._yard.store.find_passed(progress.keys.run, by)
+        keys = (progress.keys.run, *others)
+        found = (self._yard.store.find_passed(key, by) for key in keys)
+        known = next(filter(None, found), None)
         if known is None:
             return False
         self.finish(progress, Outcome.SKIPPED, f"proven by run {known.run}")

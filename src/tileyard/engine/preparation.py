@@ -10,7 +10,13 @@ import msgspec
 
 from tileyard.artifacts.manifest import TREE_FILE, Build, find_artifact, find_build, publish
 from tileyard.artifacts.objects import build_key, canonical_json, digest_parts, run_key
-from tileyard.base.errors import HOST_FAULTS, DamagedError, TileyardError, WorkerLostError
+from tileyard.base.errors import (
+    HOST_FAULTS,
+    DamagedError,
+    HostsLostError,
+    TileyardError,
+    WorkerLostError,
+)
 from tileyard.base.events import BuildEnded, BuildStarted, TargetsBuilt
 from tileyard.base.model import (
     INFRASTRUCTURE,
@@ -24,9 +30,10 @@ from tileyard.base.model import (
     KernelWork,
     Keys,
     Outcome,
+    RunKey,
 )
 from tileyard.engine.compilers import Builder, Builders, TellBuilt
-from tileyard.engine.ledger import Ledger, Progress, is_measured_anew
+from tileyard.engine.ledger import UNBUILT, Ledger, Progress, is_measured_anew
 from tileyard.engine.programs import Programs
 from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
@@ -139,7 +146,8 @@ class Preparation:
         """Get the information of each target of each side. Raises ToolMissingError if one cannot be used."""
         for side in self._yard.authors.sides:
             for target in self._yard.grounds:
-                await self.describe((side, target))
+                for kind in self._yard.find_kinds(target) or ("",):
+                    await self.describe(Builder(side, target, kind))
 
     async def describe(self, builder: Builder) -> TargetInfo:
         """A target's information about itself. Raises ToolMissingError if it cannot be used."""
@@ -151,7 +159,8 @@ class Preparation:
             return False
         if _is_partial(progress) and find_artifact(progress.keys.build, self._yard.objects):
             await self.look_at_built(progress)
-        if not await self._sync.passes(progress) or self.is_known(progress):
+        others = await self._key_other_kinds(progress)
+        if not await self._sync.passes(progress) or self.is_known(progress, others):
             return False
         self.keep(progress)
         return True
@@ -228,8 +237,10 @@ class Preparation:
 
     async def build(
         self, members: Sequence[Progress], worker: int, tell: TellBuilt
-    ) -> AsyncIterator[tuple[Progress, bool]]:
-        """Build artifacts of one builder; yield whether each exists now. ``tell`` gets further builds."""
+    ) -> AsyncIterator[tuple[Progress, bool | None]]:
+        """Build artifacts of one builder; yield whether each exists now, None if no host is left that builds
+        for its kind of CPU. ``tell`` gets further builds.
+        """
         yard = self._yard
         left: dict[str, Progress] = {}
         for progress in members:
@@ -243,7 +254,7 @@ class Preparation:
                     await self.complete(progress.keys.build)
                 yield progress, is_built
         if left:
-            host = await self._pool.find_host((builder_of(members[0].case), worker))
+            host = await self._pool.find_host((builder_of(members[0]), worker))
             for key, progress in left.items():
                 yard.emit(BuildStarted(case=key, at=yard.clock.wall_s(), host=host))
                 self.joint.count_built(progress, 0)
@@ -260,6 +271,9 @@ class Preparation:
                     if (is_built := await self._settle(progress, built, tell)) is not None:
                         del left[built.case]
                         yield progress, is_built
+        except HostsLostError:
+            for progress in left.values():
+                yield progress, None
         finally:
             for task in ready:
                 task.cancel()
@@ -314,7 +328,7 @@ class Preparation:
         self, members: Sequence[Progress], worker: int, tell: TellBuilt
     ) -> AsyncIterator[Build]:
         """A verdict for each member, in order, even if no worker could be started for them."""
-        fingerprint = (await self.describe(builder_of(members[0].case))).fingerprint
+        fingerprint = (await self.describe(builder_of(members[0]))).fingerprint
         requests = [
             BuildKernel(
                 case=progress.case.key,
@@ -332,13 +346,15 @@ class Preparation:
             progress.case.limits.build_s * (1 + len(request.together))
             for progress, request in zip(members, requests, strict=True)
         ]
-        process, answered = (builder_of(members[0].case), worker), set[str]()
+        process, answered = (builder_of(members[0]), worker), set[str]()
         try:
             async for built in self._pool.build(
                 process, requests, limits_s, tell=tell, anew=self._yard.rebuild
             ):
                 answered.add(built.case)
                 yield built
+        except HostsLostError:
+            raise
         except HOST_FAULTS as error:
             for lost in (one for one in requests if one.case not in answered):
                 yield Build(
@@ -369,7 +385,7 @@ class Preparation:
 
     async def _elaborate(self, progress: Progress) -> bool:
         case, yard = progress.case, self._yard
-        info = await self.describe(builder_of(case))
+        info = await self.describe(builder_of(progress))
         reply = await self._ask_elaborated(
             case, with_tir=info.needs_tir, fingerprint=info.fingerprint
         )
@@ -441,11 +457,23 @@ class Preparation:
         progress.keys = msgspec.structs.replace(progress.keys, golden=golden.key, run=run)
         return True
 
-    def is_known(self, progress: Progress) -> bool:
-        """Whether a case ended with the result of an earlier run."""
+    async def _key_other_kinds(self, progress: Progress) -> tuple[RunKey, ...]:
+        """The keys that a case would have if it were built for another kind of CPU of the run."""
+        case, golden, found = progress.case, progress.golden, list[RunKey]()
+        if golden is None or not (progress.kind and self._yard.proven_by):
+            return ()
+        for kind in self._yard.find_kinds(case.target):
+            info = await self.describe(builder_of(progress)._replace(kind=kind))
+            kernel = elaborated_of(progress).kernel
+            build = build_key(kernel, case.target, info.fingerprint, case.options)
+            found.append(run_key(build, golden.key, case.check))
+        return tuple(found)
+
+    def is_known(self, progress: Progress, others: Sequence[RunKey] = ()) -> bool:
+        """Whether a case ended with the result of an earlier run; ``others`` would prove it, too."""
         if progress.case.until != "judged":
             return False
-        if self._ledger.skip_proven(progress):
+        if self._ledger.skip_proven(progress, others):
             return True
         batch = progress.batch
         is_anew = batch.known == "ignored" or is_measured_anew(progress.case)
@@ -490,9 +518,14 @@ def require_host(failed: Failed) -> None:
         raise WorkerLostError(failed.message)
 
 
-def builder_of(case: Case) -> Builder:
-    """The builder of a case: its side and its target."""
-    return case.side, case.target
+def builder_of(progress: Progress) -> Builder:
+    """The builder of a case: its side and its target, for a kind of CPU if there are several."""
+    return Builder(progress.case.side, progress.case.target, progress.kind)
+
+
+def place(progress: Progress, kind: str) -> None:
+    """Have a case prepared and built, from now on, for this kind of CPU."""
+    progress.kind, progress.keys, progress.built = kind, Keys(), UNBUILT
 
 
 def _shared_golden(case: Case, elaborated: Elaborated) -> str:

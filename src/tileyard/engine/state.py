@@ -19,6 +19,7 @@ from tileyard.engine.commands import (
     BatchesPlanned,
     Build,
     BuildFailed,
+    BuildLost,
     CaseBuilt,
     CaseFinished,
     CaseLost,
@@ -192,7 +193,7 @@ class EngineState:
 
     def __post_init__(self) -> None:
         self._devices = Lending(self.site.devices)
-        self.cases = PlannedCases(self._due, self.site.grounds)
+        self.cases = PlannedCases(self._due, self.site.grounds, self.site.kinds)
         self._unjudged = Unjudged({n: site.room_bytes for n, site in self.site.devices.items()})
         self._last_failed = ""
         self._lanes = self.site.lanes
@@ -223,10 +224,10 @@ class EngineState:
             case BatchesPlanned():
                 self._asked = False
                 self._exhausted = fact.exhausted and not self._is_outdated
-                self.cases.plan(fact)
+                self.cases.plan(fact, self._devices.usable)
             case CasePrepared():
                 self.cases.prepare(fact)
-            case CaseBuilt() | BuildFailed() | PartBuilt() | CompilerFreed():
+            case CaseBuilt() | BuildFailed() | BuildLost() | PartBuilt() | CompilerFreed():
                 self._build_step(fact)
             case CaseFinished():
                 self._expect_more()
@@ -248,6 +249,7 @@ class EngineState:
                 self._device_step(fact)
             case Readmitted(device=device):
                 self._devices[device].take_back()
+                self.cases.find_kind_again(device)
             case StopAsked():
                 self._stopping = True
             case TrimAsked():
@@ -255,13 +257,17 @@ class EngineState:
             case _:
                 assert_never(fact)
 
-    def _build_step(self, fact: CaseBuilt | BuildFailed | PartBuilt | CompilerFreed) -> None:
+    def _build_step(
+        self, fact: CaseBuilt | BuildFailed | BuildLost | PartBuilt | CompilerFreed
+    ) -> None:
         match fact:
             case CaseBuilt(case=case):
                 self.cases.end_build(case)
             case BuildFailed(case=case):
                 self._expect_more()
                 self.cases.fail_build(case)
+            case BuildLost(case=case):
+                self.cases.lose_build(case, self._devices.usable)
             case PartBuilt(builder=builder, build=build):
                 for name in self.cases.to_build.end_early(builder, build):
                     self.cases.move(name, Stage.BUILT)
@@ -307,6 +313,7 @@ class EngineState:
                 # A release may have crossed with it; then Released is under way.
                 if device.lease is Lease.ASKED:
                     device.move(Lease.HELD)
+                self.cases.find_kind_again(device.name)
             case LeaseAwaited():
                 device.awaited = True
             case LeaseFailed(outcome=outcome):
@@ -352,7 +359,7 @@ class EngineState:
     def _decide(self) -> list[Command]:
         if self._stopping:
             self.cases.give_up_unstarted()
-        elif self._devices.given_up:
+        elif self._devices.given_up or self.cases.lost_kinds:
             self.cases.strand_without(self._devices.usable, self._last_failed)
         self._start_runs()
         self._ask_for_devices()
@@ -507,6 +514,9 @@ class EngineState:
     def _look_after_sick(self) -> None:
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
         given_up = self._devices.given_up if is_wanted else ()
+        if is_wanted and self.cases.lost_kinds:
+            lost = frozenset[str]().union(*self.cases.lost_kinds.values())
+            given_up += tuple(sorted(lost.difference(given_up)))
         if given_up != self._looked_after:
             self._looked_after = given_up
             self._due.append(LookAfter(devices=given_up))

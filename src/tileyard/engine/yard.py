@@ -12,9 +12,10 @@ from tileyard.base.errors import HomeError
 from tileyard.base.events import Event, Note, describe_note
 from tileyard.base.model import QUEUE_LIMIT_S, Case, Device, Elaborated, SourceLine, Trial
 from tileyard.base.modes import make_folder, open_file
+from tileyard.devices.classes import find_cpu_kinds
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.engine.authors import Authors
-from tileyard.engine.compilers import Builders
+from tileyard.engine.compilers import Builders, depends_on_cpu
 from tileyard.engine.judge import JUDGE
 from tileyard.engine.programs import Programs
 from tileyard.engine.runners import RunnerSite
@@ -86,6 +87,11 @@ class Yard(Workplace, RunnerSite):
         """All devices of the run, each once."""
         each = {device.name: device for found in self.grounds.values() for device in found}
         return tuple(each.values())
+
+    def find_kinds(self, target: str) -> dict[str, tuple[Device, ...]]:
+        """The devices of a target by the kind of CPU for which it is built; empty if there is only one."""
+        kinds = find_cpu_kinds(self.grounds.get(target, ())) if depends_on_cpu(target) else {}
+        return kinds if len(kinds) > 1 else {}
 
     def append_log(self, log: str, text: str) -> None:
         """Append whole lines, if any, to a log, named below the home; a full disk loses some."""

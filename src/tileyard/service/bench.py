@@ -16,7 +16,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.model import Device, Side
 from tileyard.base.settings import Settings
 from tileyard.engine.authors import Author, AuthorLanes, Authors, Lanes, WorkerAuthor
-from tileyard.engine.compilers import Builders
+from tileyard.engine.compilers import Builder, Builders
 from tileyard.engine.proofs import RememberedAuthor
 from tileyard.service.conversation import Client, ClientAuthor
 from tileyard.store.base import Store, TrialQuery
@@ -99,7 +99,7 @@ class Bench:
         await authors.begin("", file)
         self.compilers = compilers
         self._stack.push_async_callback(compilers.close)
-        await compilers.begin(("", target))
+        await compilers.begin(Builder("", target))
 
     def use_hosts(self, hosts: "RemoteDevices") -> None:
         """Have the run use devices of other hosts, whose agents end with it."""

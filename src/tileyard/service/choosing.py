@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tileyard.base.errors import UsageError
 from tileyard.base.model import QUEUE_LIMIT_S, Device
 from tileyard.base.settings import Settings
-from tileyard.devices.classes import find_class
+from tileyard.devices.classes import find_class, find_cpu_kinds
 from tileyard.devices.cpu import format_cores, share_out
 from tileyard.devices.foreign import ForeignQueue
 from tileyard.devices.holding import join_devices
@@ -40,13 +40,14 @@ def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tup
 async def find_devices(
     bench: "Bench", hosts: str, names: Sequence[str], target: str, queue_limit_s: float
 ) -> tuple[str, tuple[Device, ...]]:
-    """A run's target and devices as above; the devices of these ``hosts``, whose agents are started, and the
-    target for them, if there are any. Raises TileyardError.
+    """A run's target and devices, whose times are compared, as above; the devices of these ``hosts``, whose
+    agents are started, and the target for them, if there are any. Raises TileyardError.
     """
     if not hosts:
         return target, choose_devices(names, target, bench.settings)
     names = names or (find_needs(target).device_class,)
     found = await use_hosts(bench, hosts, names, queue_limit_s)
+    require_one_cpu(found, "times are compared on one kind")
     target = settle_for(target, found)
     for device in found:
         require_fit(target, device)
@@ -185,6 +186,15 @@ def _require_one_kind(devices: Sequence[Device]) -> None:
                 f"{devices[0].name} is {devices[0].identity}, and {other.name} is {other.identity}",
                 "times are compared on devices of one kind: name the others in a run of their own",
             )
+
+
+def require_one_cpu(devices: Sequence[Device], why: str) -> None:
+    """Raise UsageError, with the reason, if there are CPUs of several kinds among the devices."""
+    kinds = find_cpu_kinds(devices)
+    if len(kinds) > 1:
+        each = (f"{found[0].name} is {kind}" for kind, found in kinds.items())
+        hint = f"{why}: name those of each in a run of their own"
+        raise UsageError(f"CPUs of several kinds: {', '.join(each)}", hint)
 
 
 def require_fit(target: str, device: Device) -> None:

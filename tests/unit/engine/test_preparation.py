@@ -13,6 +13,7 @@ from tileyard.artifacts.objects import build_key
 from tileyard.base.model import (
     Batch,
     Case,
+    Device,
     Diagnostic,
     Elaborated,
     GoldenKey,
@@ -24,8 +25,9 @@ from tileyard.base.model import (
 )
 from tileyard.engine import authors
 from tileyard.engine.authors import Authors
+from tileyard.engine.compilers import Builder
 from tileyard.engine.ledger import Ledger, Progress
-from tileyard.engine.preparation import Preparation
+from tileyard.engine.preparation import Preparation, place
 from tileyard.workers.protocol import (
     AnswerT,
     ElaborateConfig,
@@ -68,9 +70,9 @@ class OneTarget:
 
     needs_tir: bool
 
-    async def describe(self, builder: tuple[str, str]) -> TargetInfo:
+    async def describe(self, builder: Builder) -> TargetInfo:
         """What the target says of itself."""
-        return TargetInfo(fingerprint=f"of {builder[0]}", needs_tir=self.needs_tir)
+        return TargetInfo(fingerprint=f"of {builder.side}{builder.kind}", needs_tir=self.needs_tir)
 
 
 def prepare(
@@ -216,3 +218,41 @@ def test_cases_that_are_prepared_side_by_side_share_a_golden_result(tmp_path: Pa
     assert [asked.arguments for asked in made] == [{"N": 1}, {"N": 2}]
     # Two of three cases needed one of their own, and five are still to come.
     assert counts == [5 * 2 // 3]
+
+
+def test_a_case_is_built_for_its_kind_of_cpu_and_proven_by_any(tmp_path: Path) -> None:
+    """The key of its build is that kind's. A pass on another kind of the run counts; other kinds' do not."""
+    work = KernelWork(kernel="add")
+    case = Case(id="t/c", work=work, suite="s", testcase="t", timing=None)
+    ours = Authors([Side()], (0,), lambda side, file: SlowReferences())
+    cpus = tuple(
+        Device(name=f"cpu:0@{name}", kind="cpu", identity=f"{name}, x86-64-v3, 8 logical cores")
+        for name in ("old", "new", "older")
+    )
+    ends: list[tuple[str, Outcome]] = []
+    with open_simulated_yard(
+        tmp_path, (), (0,), authors=ours, reuse=False, proven_by="any"
+    ) as yard:
+        for run, names in (
+            ("r1", ("old", "new")),
+            ("r2", ("new", "older")),
+            ("r3", ("old", "new")),
+        ):
+            yard.grounds = {"cpu": tuple(one for one in cpus if one.name.endswith(names))}
+            ledger = Ledger(yard, run)
+            ledger.open(case, Batch(id="c", cases=(case,)))
+            progress = ledger.progress(case.key)
+            assert [*yard.find_kinds("cpu")] == [f"{name}, x86-64-v3" for name in names]
+            assert not yard.find_kinds("command")
+            place(progress, f"{names[0]}, x86-64-v3")
+            preparation = Preparation(yard, ledger, cast(Any, OneTarget(needs_tir=True)))
+            if asyncio.run(preparation.prepare(progress)):
+                fingerprint = f"of {names[0]}, x86-64-v3"
+                assert progress.keys.build == build_key(KERNEL, "cpu", fingerprint, {})
+                ledger.finish(progress, Outcome.PASSED if run != "r1" else Outcome.MISMATCH, "")
+            ends += [(run, trial.outcome) for trial in ledger.take()]
+    assert ends == [
+        ("r1", Outcome.MISMATCH),
+        ("r2", Outcome.PASSED),
+        ("r3", Outcome.SKIPPED),
+    ]

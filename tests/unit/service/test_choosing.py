@@ -12,6 +12,7 @@ from tileyard.service.choosing import (
     choose_calm,
     choose_devices,
     require_fit,
+    require_one_cpu,
     require_timed,
     settle_target,
 )
@@ -169,3 +170,23 @@ def say_gpus(monkeypatch: pytest.MonkeyPatch, archs: tuple[str, ...]) -> None:
     """Let every name mean GPUs of these architectures."""
     gpus = [Device(name="cuda:0", kind="cuda", identity="x", arch=arch) for arch in archs]
     monkeypatch.setattr("tileyard.service.choosing.resolve_devices", lambda *_: gpus)
+
+
+def test_times_are_compared_on_cpus_of_one_kind() -> None:
+    """Their number of cores may differ; of several kinds each is named in the one line, with the reason."""
+    here, like, other = (
+        Device(name=f"cpu:0@{name}", kind="cpu", identity=f"{model}, {count} logical cores")
+        for name, model, count in (
+            ("a", "One, x86-64-v4", 8),
+            ("b", "One, x86-64-v4", 16),
+            ("c", "One, x86-64-v3", 8),
+        )
+    )
+    gpu = Device(name="cuda:0@c", kind="cuda", identity="another")
+    require_one_cpu((here, like, gpu), "why")
+    with pytest.raises(UsageError) as refused:
+        require_one_cpu((here, like, other, gpu), "times are compared on one kind")
+    assert refused.value.message == (
+        "CPUs of several kinds: cpu:0@a is One, x86-64-v4, cpu:0@c is One, x86-64-v3"
+    )
+    assert refused.value.hint.startswith("times are compared on one kind: ")

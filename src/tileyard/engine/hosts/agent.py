@@ -33,7 +33,7 @@ from tileyard.devices.registry import require_apart, resolve_devices
 from tileyard.devices.reprobing import INTERVAL_S
 from tileyard.devices.survey import survey_devices
 from tileyard.engine.borrowing import LINGER_S, TURN_S
-from tileyard.engine.compilers import CompilePool, choose_cores
+from tileyard.engine.compilers import Builder, CompilePool, choose_cores
 from tileyard.engine.far_devices import FarDevice, read_end
 from tileyard.engine.hosting import AnonymousSlots, StepHost, make_slots
 from tileyard.engine.hosts.meeting import Address, Ticket, join
@@ -386,7 +386,7 @@ class Agent:
                 tell(BuildersOffered(cores=self._offer_builders(order).cores))
             case DescribeBuilder(side=side, target=target):
                 self._sides[side.name] = side
-                tell(await self._builders.describe((side.name, target)))
+                tell(await self._builders.describe(Builder(side.name, target)))
             case BuildThere():
                 await self._build(order, tell)
                 tell(OrderDone())
@@ -495,7 +495,7 @@ class Agent:
         """Build, and tell each kernel's verdict with the record of its artifact."""
         if order.side not in self._sides or not 0 <= order.worker < len(self._builders.cores):
             raise UsageError(f"builder {order.target!r} was not described")
-        worker = (order.side, order.target), order.worker
+        worker = Builder(order.side, order.target), order.worker
         builds = self._builders.build(
             worker,
             order.kernels,

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from tileyard.artifacts.manifest import Build, Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.decoding import decode_json
-from tileyard.base.errors import DamagedError, UsageError, WorkerLostError
+from tileyard.base.errors import DamagedError, HostsLostError, UsageError, WorkerLostError
 from tileyard.base.model import Outcome, Side
-from tileyard.devices.classes import find_class
-from tileyard.engine.compilers import Builder, Builders, TellBuilt, ignore
+from tileyard.engine.compilers import Builder, Builders, TellBuilt, depends_on_cpu, ignore
 from tileyard.engine.hosts.messages import (
     BuildersOffered,
     BuildThere,
@@ -21,7 +20,7 @@ from tileyard.engine.hosts.messages import (
     OrderDone,
 )
 from tileyard.engine.hosts.session import HostSession, SessionLostError
-from tileyard.targets.registry import COMMAND, find_needs
+from tileyard.targets.registry import COMMAND
 from tileyard.workers.protocol import BuildKernel, TargetInfo
 
 
@@ -44,10 +43,12 @@ class UsedCores:
 
 class HostBuilders:
     """The compile workers of one host. ``first_core`` is added to the numbers of its cores, which then
-    differ from those of other hosts; it is 0 for an agent on the run's own host.
+    differ from those of other hosts; it is 0 for an agent on the run's own host. ``kind`` is that of its CPU,
+    empty if it offers none.
     """
 
-    def __init__(self, session: HostSession, first_core: int) -> None:
+    def __init__(self, session: HostSession, first_core: int, kind: str = "") -> None:
+        self.kind = kind
         self.cores: tuple[int, ...] = ()
         self.first_core = first_core
         self.name = session.name
@@ -64,7 +65,7 @@ class HostBuilders:
 
     async def describe(self, side: Side, target: str) -> TargetInfo | None:
         """What the target says of itself there; None if it cannot be used. Raises SessionLostError."""
-        builder = side.name, target
+        builder = Builder(side.name, target)
         async with self._describing:
             if self._of_session != self._session.number:
                 self._of_session = self._session.number
@@ -103,8 +104,8 @@ class HostBuilders:
 class HostedPool:
     """A run's ``own`` pool together with the workers of other hosts. Own ones build, too, unless an agent
     has their cores; they take over what a lost host was to build. Programs, and sides with a Python of
-    their own, are built here. ``is_foreign``: the hosts' CPUs are of another kind, so what is for CPUs is
-    built there alone. ``used``: what takes over waits for the cores on which devices are timing.
+    their own, are built here. What depends on the kind of CPU is built by hosts of that kind alone;
+    ``own_kind`` is this host's. ``used``: what takes over waits for the cores on which devices are timing.
     """
 
     def __init__(
@@ -114,14 +115,17 @@ class HostedPool:
         sides: Mapping[str, Side],
         objects: ObjectStore,
         *,
-        is_foreign: bool,
+        own_kind: str,
     ) -> None:
         self.used = UsedCores()
         self._own = own
         self._sides = sides
         self._objects = objects
-        self._is_foreign = is_foreign
+        self._own_kind = own_kind
+        kinds = {host.kind for host in hosts} - {""}
+        self._usual_kind = kinds.pop() if len(kinds) == 1 else own_kind
         self._hosts = hosts
+        self._infos: dict[Builder, TargetInfo] = {}
         away = [(host, number) for host in hosts for number in range(len(host.cores))]
         self._places: list[tuple[HostBuilders | None, int]] = [*away]
         if all(host.first_core for host in hosts):
@@ -138,14 +142,17 @@ class HostedPool:
         await self._own.begin(builder)
 
     async def describe(self, builder: Builder) -> TargetInfo:
-        """See ``CompilePool``."""
-        if not self._is_only_there(builder):
-            return await self._own.describe(builder)
-        for host in self._hosts:
-            with contextlib.suppress(SessionLostError):
-                if info := await host.describe(self._sides[builder[0]], builder[1]):
-                    return info
-        raise WorkerLostError(f"no host is there that builds for {builder[1]}")
+        """See ``CompilePool``. What another kind of CPU says first is kept: keys depend on it."""
+        kind = self._find_kind(builder)
+        if kind in ("", self._own_kind):
+            return await self._own.describe(builder._replace(kind=""))
+        if builder not in self._infos:
+            for host in (one for one in self._hosts if one.kind == kind):
+                with contextlib.suppress(SessionLostError):
+                    if info := await host.describe(self._sides[builder.side], builder.target):
+                        return self._infos.setdefault(builder, info)
+            raise WorkerLostError(f"no host is there that builds for {builder.target} on {kind}")
+        return self._infos[builder]
 
     async def find_host(self, worker: tuple[Builder, int]) -> str:
         """The host on which a worker builds unless it is lost, empty for this one."""
@@ -163,7 +170,9 @@ class HostedPool:
         tell: TellBuilt = ignore,
         anew: bool = False,
     ) -> AsyncIterator[Build]:
-        """See ``CompilePool``. What a host does not answer is built elsewhere."""
+        """See ``CompilePool``. What a host does not answer is built elsewhere. Raises HostsLostError if a run
+        has several kinds of CPU, and none of one is left.
+        """
         builder, number = worker
         left = {k.case: (k, limit_s) for k, limit_s in zip(kernels, limits_s, strict=True)}
         for host, place in self._list_places(builder, number):
@@ -174,11 +183,12 @@ class HostedPool:
             stands_in_on = () if (host, place) == self._places[number] else (cores[place],)
             async with self._free[host, place], self.used.using(stands_in_on):
                 if host is None:
-                    builds = self._own.build((builder, place), wanted, limits, tell=tell, anew=anew)
+                    own = builder._replace(kind=""), place
+                    builds = self._own.build(own, wanted, limits, tell=tell, anew=anew)
                 else:
                     order = BuildThere(
-                        side=builder[0],
-                        target=builder[1],
+                        side=builder.side,
+                        target=builder.target,
                         worker=place,
                         kernels=wanted,
                         limits_s=limits,
@@ -189,7 +199,9 @@ class HostedPool:
                     if left.pop(built.case, None) is not None:
                         yield built
         if left:
-            raise WorkerLostError(f"no host is left that builds for {builder[1]}")
+            lost = HostsLostError if builder.kind else WorkerLostError
+            on_kind = f" on {builder.kind}" if builder.kind else ""
+            raise lost(f"no host is left that builds for {builder.target}{on_kind}")
 
     async def close(self) -> None:
         """End the workers of this host; those of others end with their sessions."""
@@ -198,29 +210,39 @@ class HostedPool:
     def _list_places(
         self, builder: Builder, number: int
     ) -> Iterator[tuple[HostBuilders | None, int]]:
-        """Where a worker's kernels may be built: its own place, then those that stand in for a lost host."""
-        yield self._places[number]
-        if self._is_only_there(builder):
-            yield from self._places
-        elif self._places[number][0] is not None:
+        """Where a worker's kernels may be built: its own place if that is of their kind of CPU, else one that
+        is free; then those that stand in for a lost host.
+        """
+        place, kind = self._places[number], self._find_kind(builder)
+        able = [one for one in self._places if kind in ("", self._kind_of(one[0]))]
+        if place in able:
+            yield place
+        if kind not in ("", self._own_kind) or place not in able:
+            others = (one for one in able if one != place)
+            yield from sorted(others, key=lambda one: self._free[one].locked())
+        if kind in ("", self._own_kind) and place[0] is not None:
             own, core = self._own.cores, self.cores[number]
             yield None, own.index(core) if core in own else number % len(own)
 
     async def _fits(self, host: HostBuilders | None, builder: Builder) -> bool:
         """Whether what is built there is what would be built elsewhere."""
-        side = self._sides[builder[0]]
+        side = self._sides[builder.side]
         if host is None:
-            return not self._is_only_there(builder)
-        if builder[1] == COMMAND or side.python:
+            return True
+        if builder.target == COMMAND or side.python:
             return False
         try:
-            info = await host.describe(side, builder[1])
+            info = await host.describe(side, builder.target)
         except SessionLostError:
             return False
         return info is not None and info == await self.describe(builder)
 
-    def _is_only_there(self, builder: Builder) -> bool:
-        return self._is_foreign and find_class(find_needs(builder[1]).device_class).is_cores
+    def _find_kind(self, builder: Builder) -> str:
+        """The kind of CPU for which something is built; empty if that does not matter."""
+        return (builder.kind or self._usual_kind) if depends_on_cpu(builder.target) else ""
+
+    def _kind_of(self, host: HostBuilders | None) -> str:
+        return self._own_kind if host is None else host.kind or self._own_kind
 
 
 async def _until_lost(builds: AsyncIterator[Build]) -> AsyncIterator[Build]:

@@ -23,8 +23,8 @@ from tileyard.base.events import Event, HostLost, Note
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
-from tileyard.devices.classes import find_class
-from tileyard.devices.cpu import MAX_CORES
+from tileyard.devices.classes import find_cpu_kinds
+from tileyard.devices.cpu import MAX_CORES, name_kind
 from tileyard.devices.registry import parse_device
 from tileyard.engine.compilers import Builders
 from tileyard.engine.hosts.building import HostBuilders, HostedPool, UsedCores
@@ -57,8 +57,6 @@ from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
 AppendLog = Callable[[str, str], None]
-CODE = 2
-"""The first parts of a CPU's identity decide which code it runs: its model and its features."""
 
 
 class RemoteDevices:
@@ -75,7 +73,6 @@ class RemoteDevices:
         self._placing = placing
         self._sessions: Sequence[HostSession] = ()
         self._hosts: Sequence[HostBuilders] = ()
-        self._is_foreign = False
         self._order = FindDevices(names=(), title="", queue_limit_s=0.0, plugins={})
         self._open: tuple[int | None, int | None] | None = None
         self.slots: Sequence[Slot] = ()
@@ -118,11 +115,15 @@ class RemoteDevices:
             first_cores = {read_boot_id(): 0}
             for session in self._sessions:
                 first_cores.setdefault(session.boot, len(first_cores) * MAX_CORES)
-            self._hosts = tuple(
-                HostBuilders(session, first_cores[session.boot]) for session in self._sessions
-            )
             found = [await self._find_first(session) for session in self._sessions]
-            self._compare(found)
+            self._hosts = tuple(
+                HostBuilders(
+                    session,
+                    first_cores[session.boot],
+                    next(iter(find_cpu_kinds(one.devices)), ""),
+                )
+                for session, one in zip(self._sessions, found, strict=True)
+            )
             self.slots = tuple(
                 RemoteSlot(self, session, device, builders.first_core)
                 for session, builders, one in zip(self._sessions, self._hosts, found, strict=True)
@@ -192,33 +193,15 @@ class RemoteDevices:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
         self.emit(self.lost[-1])
 
-    def _compare(self, found: Sequence[DevicesFound]) -> None:
-        """Note whether the hosts' CPUs are of another kind than this host's. Raises UsageError for several
-        kinds, as what is built for one of them need not run on another.
-        """
-        kinds = {
-            ", ".join(device.identity.split(", ")[:CODE]): session.name
-            for session, one in zip(self._sessions, found, strict=True)
-            for device in one.devices
-            if find_class(device.kind).is_cores
-        }
-        if len(kinds) > 1:
-            each = (f"host {name} has {kind}" for kind, name in kinds.items())
-            raise UsageError(
-                f"CPUs of several kinds: {', '.join(each)}",
-                "what is built for one need not run on another: name them in runs of their own",
-            )
-        here = parse_device("cpu", self._settings).identity.split(", ")[:CODE] if kinds else ()
-        self._is_foreign = bool(kinds) and ", ".join(here) not in kinds
-
     async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
         self._open = asked = yard.compile_workers, yard.group_size
         builders = dict(zip(self._sessions, self._hosts, strict=True))
         await self._ask_all(lambda session: builders[session].open(*asked))
-        pool = HostedPool(
-            own, self._hosts, yard.authors.sides, self._objects, is_foreign=self._is_foreign
-        )
+        has_cpus = any(host.kind for host in self._hosts)
+        own_kind = name_kind(parse_device("cpu", self._settings).identity) if has_cpus else ""
+        sides = yard.authors.sides
+        pool = HostedPool(own, self._hosts, sides, self._objects, own_kind=own_kind)
         self.used = pool.used
         return pool
 

@@ -17,6 +17,7 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
+from tileyard.devices.cpu import name_kind
 from tileyard.devices.registry import parse_device
 from tileyard.engine.foreign_queue.far_side import read_token
 from tileyard.engine.foreign_queue.slots import leaving_token
@@ -30,7 +31,6 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.session import HostSession
-from tileyard.engine.hosts.slots import CODE
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
 from tileyard.targets.cuda.packages import headers_version
 from tileyard.verbs.doctor.plan.checks import CHECKS, find_version
@@ -151,7 +151,7 @@ def read_versions(settings: Settings) -> dict[str, str]:
         "TileLang": find_version("tilelang"),
         "CUDA": cuda,
         COMPILER: compiler,
-        CPU: ", ".join(parse_device("cpu", settings).identity.split(", ")[:CODE]),
+        CPU: name_kind(parse_device("cpu", settings).identity),
     }
 
 
@@ -211,7 +211,7 @@ def judge_host(
 _KINDS: Final = Finding(
     subject=CPU,
     level=Level.WARN,
-    message="the hosts have CPUs of several kinds, and a run on CPUs takes one",
+    message="the hosts have CPUs of several kinds, and a run that compares times on CPUs takes one",
     todo="name the hosts of each kind in runs of their own",
 )
 

@@ -42,6 +42,7 @@ from tileyard.service.choosing import (
     add_joined,
     choose_devices,
     require_fit,
+    require_one_cpu,
     settle_for,
     share_cores,
     use_hosts,
@@ -237,6 +238,8 @@ async def _find_hosted(
     found = await use_hosts(bench, start.hosts, names, start.queue_limit_s, slots)
     if kernels:
         devices = [device for device in found if device.kind != KIND]
+        if packed is not None:
+            require_one_cpu(devices, "a bundle is built for one kind")
         target = settle_for(target, devices)
         for device in devices:
             require_fit(target, device)

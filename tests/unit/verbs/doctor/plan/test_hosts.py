@@ -40,7 +40,7 @@ def test_what_differs_says_what_it_means() -> None:
 
 
 def test_hosts_with_several_kinds_of_cpus_are_a_warning() -> None:
-    """One run on CPUs takes one."""
+    """A run that compares times on CPUs takes one."""
     answer = Examined(
         line=Line(round_s=0.1, ahead_s=0.0, bytes_per_s=2e6),
         report=HostReport(name="n7", versions=HERE, findings=()),
