@@ -50,6 +50,29 @@ name = "program"
 name = "pair"
 devices = 2
 """
+MEETING = """
+name = "meeting"
+env = ["PLACE"]
+limits = { run_s = 60 }
+run = ["sh", "-c", "cd $PLACE; touch up {case}; until test -e a -a -e b; do sleep 0.05; done"]
+[[testcase]]
+name = "t"
+case = [{ name = "a" }, { name = "b" }]
+"""
+HOSTS = """
+[[host]]
+name = "here"
+reach = ["env"]
+env = { TILEYARD_HOME = "here" }
+[[host]]
+name = "late"
+reach = ["sh", "-c", 'test -e up && exec "$@"', "reach"]
+env = { TILEYARD_HOME = "late" }
+[[host]]
+name = "never"
+reach = ["false"]
+"""
+"""One that is down until a program of the run has begun, and one that stays down."""
 COMMAND = ("tune", "double.py", "--shape", "small", "--trials", "9")
 
 
@@ -155,6 +178,20 @@ def test_a_suite_of_kernels_ends_alike(place: CommandLine) -> None:
     assert here == {"double/small": ("passed", "cpu:0"), "double/large": ("passed", "cpu:0")}
     assert hosted.keys() == {*here, "program/default"}
     assert {*hosted.values()} <= {("passed", "cpu:0@local-1"), ("passed", "cpu:0@local-2")}
+
+
+def test_a_host_that_is_down_at_the_start_joins_once_it_is_up(cli: CommandLine) -> None:
+    """Two programs that wait for each other need both hosts; one that never comes holds nothing up."""
+    cli.env["PLACE"] = str(cli.cwd)
+    (cli.cwd / "suite.toml").write_text(MEETING, encoding="utf-8")
+    (cli.cwd / "hosts.toml").write_text(HOSTS, encoding="utf-8")
+    done = cli.run("test", "suite.toml", "--hosts", "hosts.toml", "--slots", "1", "--json")
+    ends = ends_of(done)
+    assert {outcome for outcome, _ in ends.values()} == {"passed"}, done.stderr
+    assert {device for _, device in ends.values()} == {"slot:0@here", "slot:0@late"}
+    for name in ("late", "never"):
+        assert f"host {name}: no agent began there; the run begins without it" in done.stderr
+    assert "host late has joined, with 1 device" in done.stderr
 
 
 def ends_of(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:

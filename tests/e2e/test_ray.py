@@ -1,5 +1,6 @@
 """Runs over the nodes of a real cluster of Ray, on this machine: its agents, and their end."""
 
+import json
 import os
 import subprocess
 import sys
@@ -23,6 +24,20 @@ NODES = ("one", "two", "three") if "TILEYARD_SWEEPS" in os.environ else ("one", 
 CASES = 12
 NUMBERS = sorted(range(1, CASES + 1), key=str)
 RUN = ("test", "double.py", "--verbose")
+TOGETHER = len(NODES) + 2
+MEETING = f"""
+name = "meeting"
+env = ["PLACE"]
+limits = {{ run_s = 100 }}
+run = ["sh", "-c", '''
+echo {{case}} >> $PLACE/begun
+until test $(wc -l < $PLACE/begun) -ge {TOGETHER}; do sleep 0.05; done
+''']
+[[testcase]]
+name = "t"
+case = [{", ".join(f'{{ name = "{number}" }}' for number in range(TOGETHER))}]
+"""
+"""Programs that wait until so many have begun."""
 
 
 @dataclass
@@ -119,6 +134,41 @@ def test_a_suite_of_kernels_ends_as_on_this_host(place: CommandLine, nodes: Node
     assert "no node of the cluster has such resources" in refused.stderr
 
 
+def kill_actor(nodes: Nodes) -> None:
+    """Kill the actor of an agent."""
+    agent = next(one for one in nodes.list_ours() if "agent" in one.cmdline())
+    next(one for one in agent.parents() if one.name().startswith("ray::")).kill()
+
+
+def test_a_node_that_joins_is_used_and_so_is_one_whose_actor_has_died(
+    place: CommandLine, nodes: Nodes
+) -> None:
+    """Programs wait for each other on all nodes, one that joins, and an agent that is started again."""
+    begun = place.cwd / "begun"
+    (place.cwd / "meeting.toml").write_text(MEETING, encoding="utf-8")
+    begun.touch()
+    place.env["PLACE"] = str(place.cwd)
+    words = ("test", "meeting.toml", "--hosts", "ray:cpus=1", "--slots", "1", "--json")
+    process = place.start(*words)
+
+    def wait_for(count: int) -> None:
+        while begun.read_text().count("\n") < count:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+
+    wait_for(len(NODES))
+    nodes.order("add late")
+    wait_for(len(NODES) + 1)
+    kill_actor(nodes)
+    output, complaint = process.communicate(timeout=200)
+    nodes.order("remove late")
+    assert process.returncode == 0, complaint
+    attempts = [one for verdict in json.loads(output)["verdicts"] for one in verdict["attempts"]]
+    assert {one["device"] for one in attempts} == {f"slot:0@{name}" for name in (*NODES, "late")}
+    assert "host late has joined, with 1 device" in complaint
+    assert not nodes.wait_for_none()
+
+
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("moment", range(5))
 @pytest.mark.parametrize("lost", ["actor", "node", "engine"])
@@ -135,8 +185,7 @@ def test_what_is_lost_in_the_middle_leaves_nothing(
         case "node":
             nodes.order("remove two")
         case "actor":
-            agent = next(one for one in nodes.list_ours() if "agent" in one.cmdline())
-            next(one for one in agent.parents() if one.name().startswith("ray::")).kill()
+            kill_actor(nodes)
         case _:
             family = psutil.Process(process.pid).children()
             next(one for one in family if "tileyard.service.process" in one.cmdline()).kill()

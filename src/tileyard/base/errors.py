@@ -48,6 +48,11 @@ class NoEffectError(UsageError, code="no_effect"):
 
 
 @dataclass(eq=False)
+class HostAbsentError(UsageError, code="host_absent"):
+    """No agent began on another host, which is not reached: it may come later."""
+
+
+@dataclass(eq=False)
 class KernelFileError(TileyardError, code="kernel_file"):
     """The user's file cannot be imported, or lacks the kernel; ``trace`` has the user's frames, if any."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tileyard.base.model import Case, Device, Diagnostic, Record, Trial
-from tileyard.base.wording import name_line
+from tileyard.base.wording import count_of, name_line
 
 EVENT_VERSION = 2
 
@@ -146,6 +146,14 @@ class HostLost(Record, tag="host_lost"):
     why: str
 
 
+class HostJoined(Record, tag="host_joined"):
+    """Another host's agent has come while the run goes on, with these devices."""
+
+    host: str
+    at: float
+    devices: tuple[Device, ...] = ()
+
+
 class PairsCounted(Record, tag="pairs_counted"):
     """Decided and undecided pairs of a comparison; ``left_s``: estimate, None before anything was timed."""
 
@@ -177,6 +185,7 @@ Event = (
     | CaseEnded
     | Note
     | HostLost
+    | HostJoined
     | PairsCounted
     | RunEnded
 )
@@ -191,6 +200,13 @@ def describe_lost(events: Sequence[HostLost]) -> tuple[str, ...]:
         f"{time.strftime('%H:%M:%S', time.localtime(event.at))}: {event.why}"
         for host, event in last.items()
     )
+
+
+def describe_joined(event: HostJoined) -> str:
+    """A line on a host that has joined."""
+    if not event.devices:
+        return f"host {event.host} has joined, and builds"
+    return f"host {event.host} has joined, with {count_of(len(event.devices), 'device')}"
 
 
 FINALS = "finals"

@@ -56,6 +56,10 @@ class Borrower:
         self._tell = tell
         self._held = {slot.device.name: _Held(slot) for slot in slots}
 
+    def add(self, slots: Sequence[Slot]) -> None:
+        """Borrow further devices."""
+        self._held |= {slot.device.name: _Held(slot) for slot in slots}
+
     async def warm(self, count: int) -> None:
         """Have ``count`` slots prepare what they can before devices are asked for, while cases build."""
         cold = [held for held in self._held.values() if held.is_cold][:count]

@@ -334,17 +334,14 @@ class PlannedCases:
 
     def _add(self, batch: Batch, usable: frozenset[str]) -> None:
         timed = any(case.timing is not None for case in batch.cases)
-        grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
-        grounds += [frozenset(batch.devices)] if batch.devices else []
         kind = self._choose_kind(batch, usable)
         if kind:
-            grounds.append(self._kinds[batch.cases[0].target][kind])
             self._placed[kind] += 1
             self._due.append(Place(cases=tuple(case.key for case in batch.cases), kind=kind))
         entry = Ready(
             batch=batch.id,
             memory_bytes=batch.cases[0].runner_bytes,
-            devices=frozenset.intersection(*grounds),
+            devices=self._find_devices(batch, kind),
             expected_s=0.0,
             interleaved=batch.order == "interleaved",
             alone=batch.order != "any" or batch.process == "fresh",
@@ -427,6 +424,22 @@ class PlannedCases:
         self._add(
             msgspec.structs.replace(batch, id=f"{batch.id}/{self._moved}", cases=left), usable
         )
+
+    def _find_devices(self, batch: Batch, kind: str) -> frozenset[str]:
+        grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
+        grounds += [frozenset(batch.devices)] if batch.devices else []
+        grounds += [self._kinds[batch.cases[0].target][kind]] if kind else []
+        return frozenset.intersection(*grounds)
+
+    def widen(
+        self,
+        grounds: Mapping[Ground, frozenset[str]],
+        kinds: Mapping[str, Mapping[str, frozenset[str]]],
+    ) -> None:
+        """Have further devices run what is planned, too."""
+        self._grounds, self._kinds = grounds, kinds
+        for state in self._batches.values():
+            state.entry.devices = self._find_devices(state.batch, state.kind)
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or is queued for its build."""

@@ -1,6 +1,7 @@
 """The facts that the engine's state takes in, and the commands that it returns: plain values."""
 
 from tileyard.base.model import Batch, BuildKey, Outcome, Record
+from tileyard.engine.lending import DeviceSite
 
 # ---- facts: what has happened ------------------------------------------------------------------
 
@@ -153,6 +154,18 @@ class Readmitted(Record, tag="readmitted"):
     device: str
 
 
+class Joined(Record, tag="joined"):
+    """Further devices, on these ``grounds`` by target and number of devices; ``kinds`` are the CPU kinds of
+    all devices. ``workers`` are the cores of all compile workers, of which further ones come last.
+    """
+
+    devices: dict[str, DeviceSite]
+    grounds: dict[tuple[str, int], frozenset[str]]
+    kinds: dict[str, dict[str, frozenset[str]]]
+    workers: tuple[int, ...]
+    window: int
+
+
 class StopAsked(Record, tag="stop_asked"):
     """Nothing new may start; what runs is finished."""
 
@@ -183,6 +196,7 @@ Fact = (
     | LingerOver
     | Released
     | Readmitted
+    | Joined
     | StopAsked
     | TrimAsked
 )

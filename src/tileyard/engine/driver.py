@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -18,6 +18,7 @@ from tileyard.base.model import (
     BuildKey,
     Case,
     CommandWork,
+    Device,
     Elaborated,
     Kernel,
     Keys,
@@ -26,7 +27,7 @@ from tileyard.base.model import (
 )
 from tileyard.base.modes import make_folder
 from tileyard.engine.borrowing import Borrower
-from tileyard.engine.cases import Site
+from tileyard.engine.cases import Ground, Site
 from tileyard.engine.commands import (
     Acquire,
     Ask,
@@ -43,6 +44,7 @@ from tileyard.engine.commands import (
     Drop,
     Fact,
     GiveUp,
+    Joined,
     Judge,
     Keep,
     Linger,
@@ -72,7 +74,7 @@ from tileyard.engine.preparation import (
     require_host,
     run_entry,
 )
-from tileyard.engine.provider import LeaseLostError, LeaseProvider
+from tileyard.engine.provider import Join, LeaseLostError, LeaseProvider, Slot
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.source import CaseSource
@@ -183,6 +185,7 @@ class Driver:
         self._source = source
         self._yard = yard
         self._provider = provider or LocalDevices(yard, yard.devices)
+        self._slots = [*self._provider.slots]
         self._pool = yard.compilers or make_pool(yard)
         self._ledger = Ledger(yard, run)
         self._preparation = prepare_for(yard, self._ledger, self._pool)
@@ -253,12 +256,35 @@ class Driver:
     @property
     def window(self) -> int:
         """The most batches that are planned and not ended, if cases take more than milliseconds."""
-        slots = self._provider.slots
+        slots = self._slots
         owned = {core for slot in slots for core in slot.device.cores}
         groups = self._yard.group_size or AUTO_GROUP
         building = AHEAD * len(self._pool.cores) * groups
         burst = BURST if owned & {*self._pool.cores, *self._yard.authors.cores} else 0
         return max(building, burst) + AHEAD * len(slots)
+
+    def follow(self, coming: Callable[[Join], Coroutine[object, object, None]]) -> None:
+        """Have further devices and compile workers join while the run goes on, as ``coming`` finds them."""
+        self._start(coming(self._join))
+
+    def _join(self, slots: Sequence[Slot], grounds: Mapping[str, Sequence[Device]]) -> None:
+        self._slots += slots
+        self._borrower.add(slots)
+        self._readmission.add(slots)
+        self._yard.grounds = {
+            target: (*devices, *grounds.get(target, ()))
+            for target, devices in self._yard.grounds.items()
+        }
+        self._ledger.forget_identities()
+        self._tell(
+            Joined(
+                devices={slot.device.name: self._describe_slot(slot) for slot in slots},
+                grounds=_list_grounds(grounds),
+                kinds=self._list_kinds(),
+                workers=self._pool.cores,
+                window=self.window if self._yard.overlap else sys.maxsize,
+            )
+        )
 
     def stop(self, reason: str = "the run was stopped before this case was reached") -> None:
         """Start nothing new; finish what runs, and record the rest as not run for ``reason``."""
@@ -481,36 +507,43 @@ class Driver:
 
     def _site(self) -> Site:
         yard = self._yard
-        slots = self._provider.slots
         return Site(
             workers=self._pool.cores,
-            devices={
-                slot.device.name: DeviceSite(
-                    cores=frozenset(slot.device.cores),
-                    appetite=slot.appetite,
-                    room_bytes=yard.handed_over.room_bytes(slot.device.name),
-                    count=slot.device.count,
-                    parts=frozenset(slot.device.locks or (slot.device.name.partition("*")[0],)),
-                )
-                for slot in slots
-            },
+            devices={slot.device.name: self._describe_slot(slot) for slot in self._slots},
             author=frozenset(yard.authors.cores),
             judge=frozenset(yard.authors.cores),
-            grounds={
-                (target, count): frozenset(one.name for one in devices if one.count == count)
-                for target, devices in yard.grounds.items()
-                for count in {one.count for one in devices}
-            },
-            kinds={
-                target: {
-                    kind: frozenset(one.name for one in devices) for kind, devices in kinds.items()
-                }
-                for target in yard.grounds
-                if (kinds := yard.find_kinds(target))
-            },
+            grounds=_list_grounds(yard.grounds),
+            kinds=self._list_kinds(),
             lanes=yard.programs.lanes if yard.programs is not None else 1,
             # Without overlap everything is built before anything is run.
             window=self.window if yard.overlap else sys.maxsize,
             burst=BURST,
             overlap=yard.overlap,
         )
+
+    def _list_kinds(self) -> dict[str, dict[str, frozenset[str]]]:
+        """The names of each target's devices by kind of CPU, where there are several."""
+        found = {target: self._yard.find_kinds(target) for target in self._yard.grounds}
+        return {
+            target: {kind: frozenset(one.name for one in own) for kind, own in kinds.items()}
+            for target, kinds in found.items()
+            if kinds
+        }
+
+    def _describe_slot(self, slot: Slot) -> DeviceSite:
+        return DeviceSite(
+            cores=frozenset(slot.device.cores),
+            appetite=slot.appetite,
+            room_bytes=self._yard.handed_over.room_bytes(slot.device.name),
+            count=slot.device.count,
+            parts=frozenset(slot.device.locks or (slot.device.name.partition("*")[0],)),
+        )
+
+
+def _list_grounds(devices: Mapping[str, Sequence[Device]]) -> dict[Ground, frozenset[str]]:
+    """The names of each target's devices, by the number that a case holds at once."""
+    return {
+        (target, count): frozenset(one.name for one in found if one.count == count)
+        for target, found in devices.items()
+        for count in {one.count for one in found}
+    }

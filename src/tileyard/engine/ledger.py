@@ -365,6 +365,10 @@ class Ledger:
             key = measurement_key(run, identity, case.timing)
         progress.keys = msgspec.structs.replace(progress.keys, measurement=key)
 
+    def forget_identities(self) -> None:
+        """The yard has further devices: results of their kinds count, too."""
+        self._identities.clear()
+
     def _find_identities(self, progress: Progress) -> tuple[str, ...]:
         asked = progress.case.target, progress.batch.devices
         if asked not in self._identities:

@@ -120,6 +120,12 @@ class Lending:
     def __iter__(self) -> Iterator[Borrowing]:
         return iter(self._devices.values())
 
+    def add(self, sites: Mapping[str, DeviceSite]) -> None:
+        """Lend further single devices, of which no part is shared."""
+        for name, site in sites.items():
+            self._devices[name] = Borrowing(name, site, unusable=self._unusable)
+        self._names = self._names.union(sites)
+
     @property
     def usable(self) -> frozenset[str]:
         """The devices that this run has not given up."""

@@ -4,7 +4,7 @@ engine decides what follows from a batch's fate.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tileyard.base.model import Batch, Case, Device, KernelWork, Outcome, Record
@@ -88,6 +88,10 @@ class UnheldSlot(UnrecoveredSlot):
 
     async def release(self) -> None:
         """Do nothing: nothing is held."""
+
+
+Join = Callable[[Sequence[Slot], Mapping[str, Sequence[Device]]], None]
+"""Receives slots that come while a run goes on, and their devices by the targets whose cases they run."""
 
 
 class LeaseProvider(Protocol):

@@ -24,6 +24,11 @@ class Readmission:
         self._reprobing: Reprobing | None = None
         self._unread = b""
 
+    def add(self, slots: Iterable[Slot]) -> None:
+        """Look after further devices."""
+        self._slots |= {slot.device.name: slot for slot in slots}
+        self._devices = {name: slot.device for name, slot in self._slots.items()}
+
     def look_after(self, names: Sequence[str]) -> None:
         """From now on probe these devices and no others, while they are in quarantine. Does not wait."""
         self._stop_probing()

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import assert_never
 
+import msgspec
+
 from tileyard.base.model import Outcome
 from tileyard.engine.cases import PlannedCases, Ready, Site, Stage
 from tileyard.engine.commands import (
@@ -28,6 +30,7 @@ from tileyard.engine.commands import (
     Command,
     CompilerFreed,
     Fact,
+    Joined,
     Judge,
     LeaseAwaited,
     Leased,
@@ -113,7 +116,7 @@ class Unjudged:
     """
 
     def __init__(self, rooms: Mapping[str, int]) -> None:
-        self._rooms = rooms
+        self._rooms = dict(rooms)
         self._waiting: deque[str] = deque()
         self._asked: set[str] = set()
         self._bytes: dict[str, tuple[str, int]] = {}
@@ -139,6 +142,10 @@ class Unjudged:
         return bool(self.rivals) or any(
             2 * used > self._rooms[device] for device, used in self._used.items()
         )
+
+    def add_rooms(self, rooms: Mapping[str, int]) -> None:
+        """Outputs of further devices may wait, too."""
+        self._rooms |= rooms
 
     def add(self, case: str, device: str, size: int, *, is_rival: bool) -> None:
         """A case ran well on a device; a rival's time bounds those of others once it is judged."""
@@ -250,12 +257,33 @@ class EngineState:
             case Readmitted(device=device):
                 self._devices[device].take_back()
                 self.cases.find_kind_again(device)
+            case Joined():
+                self._join(fact)
             case StopAsked():
                 self._stopping = True
             case TrimAsked():
                 self.cases.trim()
             case _:
                 assert_never(fact)
+
+    def _join(self, fact: Joined) -> None:
+        self.site = msgspec.structs.replace(
+            self.site,
+            workers=fact.workers,
+            devices=self.site.devices | fact.devices,
+            grounds=self.site.grounds
+            | {
+                ground: self.site.grounds.get(ground, frozenset()) | names
+                for ground, names in fact.grounds.items()
+            },
+            kinds=fact.kinds,
+            window=fact.window,
+        )
+        self._devices.add(fact.devices)
+        self._unjudged.add_rooms({name: one.room_bytes for name, one in fact.devices.items()})
+        self.cases.widen(self.site.grounds, self.site.kinds)
+        for name in fact.devices:
+            self.cases.find_kind_again(name)
 
     def _build_step(
         self, fact: CaseBuilt | BuildFailed | BuildLost | PartBuilt | CompilerFreed

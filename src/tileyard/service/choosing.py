@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,16 @@ async def find_devices(
     target = settle_for(target, found)
     for device in found:
         require_fit(target, device)
+    if bench.hosts is not None:
+        bench.hosts.also_require(partial(_require_usable, target, found))
     return target, found
+
+
+def _require_usable(target: str, found: Sequence[Device], device: Device) -> None:
+    """Raise UsageError for a device that joins a run on those that were found, and is of another kind."""
+    require_fit(target, device)
+    if device.identity not in {one.identity for one in found}:
+        raise UsageError(f"{device.name} is {device.identity}, and no device of the run is")
 
 
 async def use_hosts(

@@ -198,6 +198,8 @@ async def _open_driver(
     queues = choose_queues(plan.named, bench.settings)
     driver = Driver(plan.source, yard, bench.run, Lenders(yard, queues, *others))
     await driver.open()
+    if bench.hosts is not None:
+        driver.follow(partial(bench.hosts.await_hosts, yard.grounds))
     return driver
 
 

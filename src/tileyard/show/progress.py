@@ -13,9 +13,11 @@ from tileyard.base.clock import Clock
 from tileyard.base.events import (
     DeviceAwaited,
     Event,
+    HostJoined,
     HostLost,
     Note,
     RunStarted,
+    describe_joined,
     describe_lost,
 )
 from tileyard.base.wording import count_of
@@ -153,6 +155,8 @@ class Progress:
                 return Text(clean_line(text), style="yellow" if level == "warning" else "")
             case HostLost() as lost:
                 return Text(clean_line(describe_lost([lost])[0]), style="yellow")
+            case HostJoined() as joined:
+                return Text(clean_line(describe_joined(joined)))
             case RunStarted():
                 self._shown_s = float("-inf") if is_live else self._view.begun_s
                 return None if is_live else self._layout.title(self._view)

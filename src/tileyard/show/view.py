@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
+import msgspec
+
 from tileyard.base.events import (
     BuildEnded,
     BuildStarted,
@@ -18,6 +20,7 @@ from tileyard.base.events import (
     DeviceLeased,
     DeviceReleased,
     Event,
+    HostJoined,
     HostLost,
     Note,
     PairsCounted,
@@ -50,7 +53,7 @@ class Judged(Record):
     alike: int = 0
 
 
-Change = RunStarted | DeviceAwaited | Judged | Note | HostLost | RunEnded
+Change = RunStarted | DeviceAwaited | Judged | Note | HostLost | HostJoined | RunEnded
 """A change that reports print. Of the waits for a device only the first counts."""
 
 
@@ -168,7 +171,7 @@ class RunView:
                 self.steps_s += seconds
             case CaseEnded(trial=trial):
                 self._end(trial, at_s)
-            case Note() | HostLost():
+            case Note() | HostLost() | HostJoined():
                 self._tell(event)
             case RunEnded():
                 self._stop(event)
@@ -192,10 +195,14 @@ class RunView:
         else:
             self.targets = counted
 
-    def _tell(self, told: Note | HostLost) -> None:
+    def _tell(self, told: Note | HostLost | HostJoined) -> None:
         self.changed = told
         if isinstance(told, HostLost):
             self.lost[told.host] = told
+        elif isinstance(told, HostJoined):
+            self.lost.pop(told.host, None)
+            devices = (*self.about.devices, *told.devices)
+            self.about = msgspec.structs.replace(self.about, devices=devices)
 
     def _end_build(self, key: str) -> None:
         self.building.pop(key, None)

@@ -10,9 +10,9 @@ class FindNodes(Record):
     gpus: int
 
 
-class NodesFound(Record):
+class NodesFound(Record, tag="nodes_found"):
     """Names of nodes, and the ``address`` by which they reach this host, or the ``job`` that has them;
-    ``problem``: why there are none.
+    ``problem``: why there are none. After the first answer: further nodes, which have joined.
     """
 
     names: tuple[str, ...] = ()
@@ -21,23 +21,26 @@ class NodesFound(Record):
     problem: str = ""
 
 
-class StartAgents(Record):
-    """Start an agent on each node: a shell runs ``script`` with ``arguments`` after the node's Python; the
-    ``variable`` has the node's ticket. Answers: AgentGone, for each.
+class StartAgents(Record, tag="start_agents"):
+    """Start an agent on each node, in place of one that still runs there: a shell runs ``script`` with
+    ``arguments`` after the node's Python; the ``variable`` has the node's ticket. Answers: AgentGone with the
+    ``number`` of this order, for each that was not replaced.
     """
 
+    number: int
     script: str
     arguments: tuple[str, ...]
     variable: str
     tickets: dict[str, str]
 
 
-class EndAgents(Record):
+class EndAgents(Record, tag="end_agents"):
     """Give the nodes back once the agents have ended, and end."""
 
 
-class AgentGone(Record):
+class AgentGone(Record, tag="agent_gone"):
     """An agent has ended, or could not be started; the last that was ``said``."""
 
+    number: int
     name: str
     said: str

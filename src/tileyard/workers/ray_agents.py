@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,12 +20,17 @@ from tileyard.processes.wire import Channel
 from tileyard.workers.placing import AgentGone, EndAgents, FindNodes, NodesFound, StartAgents
 
 POLL_S: Final = 0.2
+LOOK_S: Final = 2.0
+"""Seconds between two looks for nodes that have joined."""
 END_LIMIT_S: Final = 10.0
 """Seconds in which agents end themselves, before the actors are given up."""
 
 
 class Holder:
     """The actor: holds a node's resources for an agent. It uses nothing that a node may lack."""
+
+    def begin(self) -> None:
+        """Return once Ray has given this actor its resources."""
 
     def hold(self, script: str, arguments: Sequence[str], env: Mapping[str, str], cpus: int) -> str:
         """Run an agent to its end, with these variables; the last that it printed."""
@@ -59,23 +65,25 @@ def main() -> None:
             channel.send(NodesFound(problem=said[0] if said else repr(error)))
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the engine's end is seen by the channel
-        nodes = list_nodes(wanted)
+        nodes = list_nodes(wanted, {})
         channel.send(NodesFound(names=tuple(nodes), address=ray.util.get_node_ip_address()))
-        order = channel.receive(StartAgents)
-        if order is not None:
-            follow(channel, order, wanted, nodes)
+        Agents(channel, wanted, nodes).follow()
         ray.shutdown()
 
 
-def list_nodes(wanted: FindNodes) -> dict[str, str]:
-    """The ids of the living nodes with enough of everything, by their names, made different if necessary."""
+def list_nodes(wanted: FindNodes, known: Mapping[str, str]) -> dict[str, str]:
+    """The ids of the living nodes with enough of everything that are not ``known``, by their names, made
+    different if necessary.
+    """
     least = {"CPU": wanted.cpus, "GPU": wanted.gpus}
     fit = [
         node
         for node in ray.nodes()
-        if node["Alive"] and all(node["Resources"].get(k, 0) >= n for k, n in least.items())
+        if node["Alive"]
+        and node["NodeID"] not in known.values()
+        and all(node["Resources"].get(k, 0) >= n for k, n in least.items())
     ]
-    names = Counter(node["NodeName"] for node in fit)
+    names = Counter([*known, *(node["NodeName"] for node in fit)])
     return {
         node["NodeName"] + (f"-{node['NodeID'][:8]}" if names[node["NodeName"]] > 1 else ""): node[
             "NodeID"
@@ -84,23 +92,70 @@ def list_nodes(wanted: FindNodes) -> dict[str, str]:
     }
 
 
-def follow(channel: Channel, order: StartAgents, wanted: FindNodes, nodes: dict[str, str]) -> None:
-    """Start the agents, and report the end of each, until the engine hangs up."""
-    kind = ray.remote(num_cpus=wanted.cpus, num_gpus=wanted.gpus)(Holder)
-    actors, running = [], dict[Any, str]()
-    for name, ticket in order.tickets.items():
-        on_node = NodeAffinitySchedulingStrategy(nodes[name], soft=False)
-        actor = kind.options(scheduling_strategy=on_node).remote()
-        actors.append(actor)
-        env = {order.variable: ticket}
-        running[actor.hold.remote(order.script, order.arguments, env, wanted.cpus)] = name
-    while not channel.has_news():
-        if not running:
-            channel.receive(EndAgents)
-            return
-        for reference in ray.wait([*running], timeout=POLL_S)[0]:
-            channel.send(AgentGone(name=running.pop(reference), said=read_end(reference)))
-    ray.wait([*running], num_returns=len(running), timeout=END_LIMIT_S)
+class Agents:
+    """The agents on these nodes: an actor for each, until the engine hangs up."""
+
+    def __init__(self, channel: Channel, wanted: FindNodes, nodes: dict[str, str]) -> None:
+        self._channel = channel
+        self._wanted = wanted
+        self._nodes = nodes
+        self._kind = ray.remote(num_cpus=wanted.cpus, num_gpus=wanted.gpus)(Holder)
+        self._actors: dict[str, tuple[Any, Any]] = {}
+        self._running: dict[Any, tuple[int, str]] = {}
+
+    def follow(self) -> None:
+        """Start agents as ordered; report the end of each, and nodes that have joined."""
+        look_s = time.monotonic()
+        while True:
+            if self._channel.has_news():
+                order = self._channel.receive(StartAgents | EndAgents)
+                if not isinstance(order, StartAgents):
+                    break
+                self._start(order)
+            if self._running:
+                for reference in ray.wait([*self._running], timeout=POLL_S)[0]:
+                    self._report(reference)
+            else:
+                time.sleep(POLL_S)
+            if time.monotonic() > look_s + LOOK_S:
+                look_s = time.monotonic()
+                self._look()
+        left = [
+            reference for reference, (_, name) in self._running.items() if self._has_begun(name)
+        ]
+        if left:
+            ray.wait(left, num_returns=len(left), timeout=END_LIMIT_S)
+
+    def _has_begun(self, name: str) -> bool:
+        return bool(ray.wait([self._actors[name][1]], timeout=0)[0])
+
+    def _start(self, order: StartAgents) -> None:
+        for name, ticket in order.tickets.items():
+            self._end(name)
+            on_node = NodeAffinitySchedulingStrategy(self._nodes[name], soft=False)
+            actor = self._kind.options(scheduling_strategy=on_node).remote()
+            self._actors[name] = actor, actor.begin.remote()
+            env = {order.variable: ticket}
+            reference = actor.hold.remote(order.script, order.arguments, env, self._wanted.cpus)
+            self._running[reference] = order.number, name
+
+    def _report(self, reference: Any) -> None:  # noqa: ANN401 - Ray's references have no type
+        number, name = self._running.pop(reference)
+        said = read_end(reference)
+        self._end(name)
+        self._channel.send(AgentGone(number=number, name=name, said=said))
+
+    def _end(self, name: str) -> None:
+        """Give a node's resources back, so that it can have another agent."""
+        if name in self._actors:
+            ray.kill(self._actors.pop(name)[0])
+            self._running = {r: one for r, one in self._running.items() if one[1] != name}
+
+    def _look(self) -> None:
+        found = list_nodes(self._wanted, self._nodes)
+        if found:
+            self._nodes |= found
+            self._channel.send(NodesFound(names=tuple(found)))
 
 
 def read_end(reference: Any) -> str:  # noqa: ANN401 - Ray's references have no type

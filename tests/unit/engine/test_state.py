@@ -38,6 +38,7 @@ from tileyard.engine.commands import (
     Drop,
     Fact,
     GiveUp,
+    Joined,
     Judge,
     Keep,
     LeaseAwaited,
@@ -859,6 +860,50 @@ def test_a_device_that_was_given_up_is_used_again_once_it_is_well() -> None:
     again = state.step(Readmitted(device="board:1"))
     assert again == [Acquire(device="board:1", case="a"), LookAfter(devices=())]
     assert state.step(Readmitted(device="board:1")) == []
+
+
+def test_a_device_that_joins_runs_what_was_planned_before() -> None:
+    """Of its target, but what names its devices; its host's workers build, and more is planned ahead."""
+    state = EngineState(boards(1, workers=()))
+    bound = Batch(id="bound", cases=batch("bound").cases, devices=("board:0",))
+    other = Batch(id="other", cases=(Case(id="other", work=KernelWork(), target="cuda"),))
+    prepared(state, batch("a"), batch("b"), bound, other)
+    unbuilt = Batch(id="u", cases=batch("u").cases)
+    state.step(BatchesPlanned(batches=(unbuilt,), exhausted=True))
+    assert not of_kind(state.step(CasePrepared(case="u", build=BuildKey("u"), built=False)), Build)
+    joined = Joined(
+        devices={"board:9": DeviceSite()},
+        grounds={("cpu", 1): frozenset({"board:9"})},
+        kinds={},
+        workers=(7,),
+        window=99,
+    )
+    commands = state.step(joined)
+    assert Acquire(device="board:9", case="a") in commands
+    assert Build(cases=("u",), worker=0) in commands
+    assert state.site.window == 99
+    state.step(Leased(device="board:0"))
+    (run,) = of_kind(state.step(Leased(device="board:9")), Run)
+    assert isinstance(run, Run)
+    assert run.device == "board:9"
+    assert {*run.cases} <= {"a", "b"}
+    ready = {entry.batch: entry.devices for entry in state.cases.ready}
+    assert ready["other"] == frozenset()
+    assert all(ready[name] == {"board:0"} for name in ready if name == "bound")
+
+
+def test_a_device_that_joined_is_given_up_and_comes_back_like_others() -> None:
+    """It is looked after; what it failed goes to the devices that were there before."""
+    state = EngineState(boards(1))
+    prepared(state, batch("a"), batch("b"))
+    grounds = {("cpu", 1): frozenset({"board:9"})}
+    state.step(
+        Joined(devices={"board:9": DeviceSite()}, grounds=grounds, kinds={}, workers=(), window=9)
+    )
+    failed = LeaseFailed(device="board:9", outcome=Outcome.INFRA_ERROR)
+    looked_after = [c for _ in range(MAX_STRIKES) for c in of_kind(state.step(failed), LookAfter)]
+    assert looked_after == [LookAfter(devices=("board:9",))]
+    assert LookAfter(devices=()) in state.step(Readmitted(device="board:9"))
 
 
 def test_nothing_is_looked_after_when_nothing_is_left_to_run() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from tests.unit.show.run_events import begun, ended, planned, started, take_all
 
-from tileyard.base.events import BuildStarted, Event, HostLost, describe_lost
+from tileyard.base.events import BuildStarted, Event, HostJoined, HostLost, describe_lost
 from tileyard.base.model import Device
 from tileyard.show.progress import Progress, list_hosts
 from tileyard.show.view import RunView
@@ -43,6 +43,20 @@ def test_each_of_a_few_hosts_has_a_line() -> None:
     take_all(lost, [planned("t/e"), begun("t/e", "cpu:1@b")])
     assert lines_of(lost) == [first, "  b  1/2 busy  0 building  0 ended"]
     assert lines_of(view_of("a")) == []
+
+
+def test_a_host_that_joins_has_a_line_from_then_on() -> None:
+    """With its devices; one that was lost before is not lost any more. Without a terminal it is said once."""
+    device = Device(name="cpu:0@c", kind="cpu", identity="x")
+    joined = HostJoined(host="c", at=0.0, devices=(device,))
+    view = view_of("ab", replace(GONE, host="c"), joined)
+    assert lines_of(view)[2] == "  c  0/1 busy  0 building  0 ended"
+    file = io.StringIO()
+    with Progress(Console(file=file, width=200), StudyLayout()) as progress:
+        for event in (started(), joined, HostJoined(host="d", at=0.0), ended("t/a")):
+            progress(event)
+    said = [line for line in file.getvalue().splitlines() if "host" in line]
+    assert said == ["host c has joined, with 1 device", "host d has joined, and builds"]
 
 
 def test_many_hosts_share_a_line() -> None:

@@ -20,6 +20,7 @@ from tileyard.base.events import (
     DeviceLeased,
     DeviceReleased,
     Event,
+    HostJoined,
     HostLost,
     Note,
     PairsCounted,
@@ -75,6 +76,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         CaseEnded(trial=make_trial("t1", outcome=Outcome.MISMATCH, mismatch=mismatch)),
         Note(text="two\nlines", level="warning"),
         HostLost(host="far", at=3.7, why="gone"),
+        HostJoined(host="near", at=3.8, devices=(device,)),
         PairsCounted(decided=1, undecided=2, left_s=3.5),
         RunEnded(run="r1", at=4.0, reason="done"),
     ]

@@ -124,18 +124,31 @@ class HostedPool:
         self._own_kind = own_kind
         kinds = {host.kind for host in hosts} - {""}
         self._usual_kind = kinds.pop() if len(kinds) == 1 else own_kind
-        self._hosts = hosts
         self._infos: dict[Builder, TargetInfo] = {}
-        away = [(host, number) for host in hosts for number in range(len(host.cores))]
-        self._places: list[tuple[HostBuilders | None, int]] = [*away]
-        if all(host.first_core for host in hosts):
-            self._places += [(None, number) for number in range(len(own.cores))]
-        self.cores = tuple(
-            own.cores[number] if host is None else host.cores[number]
-            for host, number in self._places
-        )
-        here = ((None, number) for number in range(len(own.cores)))
-        self._free = {place: asyncio.Lock() for place in (*self._places, *here)}
+        self._are_own_used = False
+        self._hosts: list[HostBuilders] = []
+        self._places: list[tuple[HostBuilders | None, int]] = []
+        self.cores: tuple[int, ...] = ()
+        here = [(None, number) for number in range(len(own.cores))]
+        self._free: dict[tuple[HostBuilders | None, int], asyncio.Lock] = {
+            place: asyncio.Lock() for place in here
+        }
+        for host in hosts:
+            self.add(host)
+        self._are_own_used = all(host.first_core for host in hosts)
+        if self._are_own_used:
+            self._places += here
+            self.cores += tuple(own.cores)
+
+    def add(self, host: HostBuilders) -> None:
+        """Build with the workers of a further host, too, unless they have cores of own ones."""
+        self._hosts.append(host)
+        if self._are_own_used and not host.first_core:
+            return
+        places = [(host, number) for number in range(len(host.cores))]
+        self._places += places
+        self.cores += host.cores
+        self._free |= {place: asyncio.Lock() for place in places}
 
     async def begin(self, builder: Builder) -> None:
         """See ``CompilePool``."""

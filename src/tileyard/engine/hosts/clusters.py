@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -94,6 +96,10 @@ class SlurmNodes:
         agent = ("/bin/sh", "-c", ELSEWHERE, sys.executable, *AGENT)
         return [Place(name, (*step, f"--nodelist={name}", *agent)) for name in found.names]
 
+    async def wait_further(self) -> Place | None:
+        """None: an allocation is fixed."""
+        return None
+
     async def close(self) -> None:
         """Give the allocation back. See ``Placing``."""
         if self._nodes is not None:
@@ -116,6 +122,9 @@ class RayNodes:
         self._nodes: Nodes | None = None
         self._listener: Listener | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._numbers = itertools.count(1)
+        self._expected: dict[str, tuple[int, Arrival]] = {}
+        self._further: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """The nodes, on which agents begin as soon as Ray has room for them. See ``Placing``."""
@@ -128,29 +137,60 @@ class RayNodes:
         if not found.names:
             raise UsageError("--hosts: no node of the cluster has such resources")
         self._listener = Listener(Address(host=found.address))
-        arrivals = {name: self._listener.expect() for name in found.names}
-        await worker.send(
-            StartAgents(
-                script=ELSEWHERE,
-                arguments=(*AGENT, "--connect", str(self._listener.address)),
-                variable=TOKEN,
-                tickets={name: str(one.ticket) for name, one in arrivals.items()},
-            )
-        )
-        self._reading = asyncio.create_task(self._read(worker, arrivals, logs))
-        return [Place(name, arrival=arrival, limit_s=limit_s) for name, arrival in arrivals.items()]
+        await self._start(worker, self._listener, found.names)
+        self._reading = asyncio.create_task(self._read(worker, logs))
+        return [self._place(worker, self._listener, name, limit_s) for name in found.names]
 
-    async def _read(self, worker: Worker, arrivals: dict[str, Arrival], logs: Path) -> None:
-        """End the session of an agent whose actor is gone."""
+    async def wait_further(self) -> Place | None:
+        """A node that has joined the cluster. See ``Placing``."""
+        name = await self._further.get()
+        if name is None or self._nodes is None or self._listener is None:
+            return None
+        return self._place(self._nodes.worker, self._listener, name, None)
+
+    def _place(self, worker: Worker, listener: Listener, name: str, limit_s: float | None) -> Place:
+        return Place(name, expect=partial(self._expect, worker, listener, name), limit_s=limit_s)
+
+    async def _expect(self, worker: Worker, listener: Listener, name: str) -> Arrival:
+        """The arrival of the agent on a node, which is started again if the last one has come and gone."""
+        if name not in self._expected or self._expected[name][1].is_spent:
+            await self._start(worker, listener, (name,))
+        return self._expected[name][1]
+
+    async def _start(self, worker: Worker, listener: Listener, names: Sequence[str]) -> None:
+        number = next(self._numbers)
+        self._expected |= {name: (number, listener.expect()) for name in names}
+        order = StartAgents(
+            number=number,
+            script=ELSEWHERE,
+            arguments=(*AGENT, "--connect", str(listener.address)),
+            variable=TOKEN,
+            tickets={name: str(self._expected[name][1].ticket) for name in names},
+        )
+        try:
+            await worker.send(order)
+        except WorkerLostError:
+            for name in names:
+                self._expected[name][1].end()
+
+    async def _read(self, worker: Worker, logs: Path) -> None:
+        """End the session of an agent whose actor is gone, and name the nodes that join."""
         with contextlib.suppress(WorkerLostError):
             while True:
-                gone = await worker.receive(AgentGone)
+                told: AgentGone | NodesFound = await worker.receive(AgentGone | NodesFound)
+                if isinstance(told, NodesFound):
+                    for name in told.names:
+                        self._further.put_nowait(name)
+                    continue
                 with contextlib.suppress(OSError):
                     append_file(
-                        logs / f"agent-{gone.name}.log", bytearray(gone.said.encode() + b"\n")
+                        logs / f"agent-{told.name}.log", bytearray(told.said.encode() + b"\n")
                     )
-                arrivals[gone.name].end()
-        for arrival in arrivals.values():
+                number, arrival = self._expected[told.name]
+                if number == told.number:
+                    arrival.end()
+        self._further.put_nowait(None)
+        for _, arrival in self._expected.values():
             arrival.end()
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ from tileyard.processes.supervise import time_limit
 
 MOST_STRANGERS: Final = 32
 """Connections whose ends have not yet recognized each other; one more ends the oldest."""
+MOST_FURTHER: Final = 32
+"""Agents that may join a run beside those that it waits for."""
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +56,7 @@ class Listener:
 
     def expect(self) -> Arrival:
         """Let in one more agent."""
+        self._arrivals = [one for one in self._arrivals if not one.is_spent]
         arrival = Arrival(Ticket.make(self._fingerprint))
         self._arrivals.append(arrival)
         return arrival
@@ -65,7 +69,7 @@ class Listener:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._socket.close()
         for arrival in self._arrivals:
-            if arrival.is_open:
+            if not arrival.is_spent:
                 arrival.end()
         self._remove()
 
@@ -125,45 +129,76 @@ class Listener:
 
 
 class AwaitedAgents:
-    """Agents that somebody else starts, with the tokens in ``agents/`` of the run's data directory."""
+    """Agents that somebody else starts, with the tokens in ``agents/`` of the run's data directory: ``count``
+    without which the run does not begin, and up to MOST_FURTHER others. A token counts once: the file of an
+    agent that was lost gets a new one.
+    """
 
     def __init__(self, address: Address, count: int) -> None:
         self._address = address
         self._count = count
         self._listener: Listener | None = None
-        self._files: list[Path] = []
+        self._folder = Path()
+        self._arrivals: dict[int, Arrival] = {}
         self.notice = ""
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """A place for each agent that is to come. See ``Placing``."""
         self._listener = Listener(self._address)
-        end = self._listener.address.port or Path(self._address.path).name
-        places = []
-        for number in range(1, self._count + 1):
-            arrival = self._listener.expect()
-            self._write(home / "agents" / f"{end}-{number}", arrival)
-            places.append(Place(f"agent-{number}", arrival=arrival, limit_s=limit_s))
+        self._folder = home / "agents"
+        numbers = range(1, self._count + 1)
+        for number in numbers:
+            await self._expect(self._listener, number)
         others = f", and likewise with those up to -{self._count}" if self._count > 1 else ""
         self.notice = (
             f"waiting for {count_of(self._count, 'agent')}: "
-            f"tileyard agent --connect {self._listener.address} --token-file {self._files[0]}{others}"
+            f"tileyard agent --connect {self._listener.address} --token-file {self._file(1)}{others}"
         )
-        return places
+        return [self._place(self._listener, number, limit_s) for number in numbers]
+
+    async def wait_further(self) -> Place | None:
+        """A place for one more agent, until there are MOST_FURTHER. See ``Placing``."""
+        number = len(self._arrivals) + 1
+        if self._listener is None or number > self._count + MOST_FURTHER:
+            return None
+        await self._expect(self._listener, number)
+        return self._place(self._listener, number, None)
+
+    def _place(self, listener: Listener, number: int, limit_s: float | None) -> Place:
+        return Place(
+            f"agent-{number}", expect=partial(self._expect, listener, number), limit_s=limit_s
+        )
+
+    async def _expect(self, listener: Listener, number: int) -> Arrival:
+        """The arrival of the agent with this number; a new one has a token of its own."""
+        arrival = self._arrivals.get(number)
+        if arrival is None or arrival.is_spent:
+            arrival = self._arrivals[number] = listener.expect()
+            self._write(self._file(number), arrival)
+        return arrival
+
+    def _file(self, number: int) -> Path:
+        end = Path(self._address.path).name
+        if self._listener is not None:
+            end = str(self._listener.address.port or end)
+        return self._folder / f"{end}-{number}"
 
     def _write(self, file: Path, arrival: Arrival) -> None:
+        """Replace the token in a file, which is whole at any time."""
+        new = file.with_name(f"{file.name}.new")
         try:
             make_folder(file.parent)
-            file.unlink(missing_ok=True)
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            new.unlink(missing_ok=True)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                 out.write(f"{arrival.ticket}\n")
+            new.replace(file)
         except OSError as error:
             raise HomeError(f"cannot write to {file}: {error.strerror}") from error
-        self._files.append(file)
 
     async def close(self) -> None:
         """Remove the tokens. See ``Placing``."""
-        for file in self._files:
-            file.unlink(missing_ok=True)
+        for number in self._arrivals:
+            self._file(number).unlink(missing_ok=True)
         if self._listener is not None:
             await self._listener.close()
 

@@ -3,7 +3,7 @@ the session, so that it decides who may talk to an agent; others connect to the 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,11 +31,15 @@ class Arrival:
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
+        self.is_spent = False
+        """Whether somebody has waited for it to its end: the next agent needs an arrival of its own."""
         self._came: asyncio.Future[StreamChannel | None] = asyncio.Future()
 
     async def wait(self) -> StreamChannel | None:
         """The channel to the agent once it has come; None if it will not."""
-        return await asyncio.shield(self._came)
+        channel = await asyncio.shield(self._came)
+        self.is_spent = True
+        return channel
 
     @property
     def is_open(self) -> bool:
@@ -56,18 +60,19 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Place:
-    """A host by its ``name``, and the command that starts its agent, or its ``arrival``; ``is_here``: this
-    host, under a data directory of its own. ``lost_code``: with this exit code, for ANY_CODE with any but 0,
-    the command has lost the agent, which may still run. ``devices`` are those that it offers, whatever the
-    run names, unless it is empty.
+    """A host by its ``name``, and the command that starts its agent; or ``expect`` returns the arrival of
+    its next agent, with a new ticket once the last one is spent. ``is_here``: this host, under a data
+    directory of its own. ``lost_code``: with this exit code, for ANY_CODE with any but 0, the command did not
+    reach the host, or has lost the agent, which may still run. ``limit_s``: within which an agent begins,
+    None for ever. ``devices`` are those that it offers, whatever the run names, unless it is empty.
     """
 
     name: str
     argv: tuple[str, ...] = ()
     is_here: bool = False
     lost_code: int | None = None
-    arrival: Arrival | None = None
-    limit_s: float = START_LIMIT_S
+    expect: Callable[[], Awaitable[Arrival]] | None = None
+    limit_s: float | None = START_LIMIT_S
     devices: tuple[str, ...] = ()
 
 
@@ -80,6 +85,9 @@ class Placing(Protocol):
         """The places of the agents of a run with this data directory, which waits no longer than ``limit_s``
         for devices. Raises TileyardError.
         """
+
+    async def wait_further(self) -> Place | None:
+        """The next place of those that come while the run goes on; None if there are no more."""
 
     async def close(self) -> None:
         """Give back what was taken for the agents, which have ended. Repeatable."""
@@ -95,6 +103,10 @@ class NamedHosts:
     async def open(self, _home: Path, _limit_s: float) -> Sequence[Place]:
         """The places, as they were named."""
         return self.places
+
+    async def wait_further(self) -> Place | None:
+        """None: one that is down has its place already."""
+        return None
 
     async def close(self) -> None:
         """Do nothing."""

@@ -11,13 +11,20 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tileyard.artifacts.copying import remove_folder
 from tileyard.artifacts.folders import Listing, TreeFile, encode_listing
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import TileyardError, ToolMissingError, UsageError, WireError
+from tileyard.base.errors import (
+    HostAbsentError,
+    TileyardError,
+    ToolMissingError,
+    UsageError,
+    WireError,
+)
 from tileyard.base.model import BuildKey, Digest
 from tileyard.base.modes import make_folder, open_file
 from tileyard.engine.hosts.messages import (
@@ -123,25 +130,37 @@ class HostSession:
         self._heard_s = 0.0
         self._preparing: asyncio.Task[Any] | None = None
         self._delay_s = self._again_s = 0.0
+        self._returning: asyncio.Task[None] | None = None
         self.boot = ""
 
     async def open(self) -> None:
-        """Start the agent. Raises ToolMissingError, and UsageError if it is not of this version."""
+        """Start the agent, or wait for it. Raises ToolMissingError, HostAbsentError if its host is not
+        reached, and UsageError if it is no agent of this version.
+        """
         await self._open()
         self.number = 1
 
     async def _open(self) -> None:
         greeting: Greeting | None = None
-        with contextlib.suppress(TimeoutError, WireError):
+        is_silent = is_other = False
+        try:
             async with time_limit(self.place.limit_s):
                 self._channel = await self._connect()
                 if self._channel is not None:
                     answered = await self._channel.receive(Answered)
                     if answered is not None and isinstance(answered.answer, Greeting):
                         greeting = answered.answer
+        except TimeoutError:
+            is_silent = True
+        except WireError:  # what answers is no agent
+            is_other = True
         if greeting is None:
-            await self._end()
-            raise UsageError(
+            code = await self._end()
+            may_be_away = self.place.expect is not None or (
+                self.place.lost_code is not None and (is_silent or self._is_line_lost(code))
+            )
+            kind = HostAbsentError if may_be_away and not is_other else UsageError
+            raise kind(
                 f"host {self.name}: no agent began there{self._last_line()}", f"see {self._log}"
             )
         own = version("tileyard")
@@ -167,12 +186,22 @@ class HostSession:
 
     async def revive(self, limit_s: float = RETURN_S) -> None:
         """Start the agent again if its session is lost, at longer and longer intervals until ``limit_s`` have
-        passed. Raises SessionLostError if it does not come, or its host is not as it was.
+        passed; one that connects is expected since it was lost. Raises SessionLostError if it does not come,
+        or its host is not as it was.
         """
+        if self.place.expect is None:
+            await self._try_again(limit_s)
+            return
+        if self._returning is not None:
+            await asyncio.wait({self._returning}, timeout=limit_s)
+        if self._lost:
+            raise SessionLostError(f"host {self.name}: {self._lost}")
+
+    async def _try_again(self, limit_s: float) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time() + limit_s
         async with self._reviving:
-            while self._lost and not self._is_over and self.place.arrival is None:
+            while self._lost and not self._is_over:
                 if self._again_s > due:
                     raise SessionLostError(f"host {self.name}: {self._lost}")
                 await asyncio.sleep(self._again_s - loop.time())
@@ -318,9 +347,14 @@ class HostSession:
     async def close(self) -> None:
         """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long."""
         self._is_over = True
+        if self._returning is not None:
+            self._returning.cancel()
+            await asyncio.wait({self._returning})
         await self._end()
 
-    async def _end(self) -> None:
+    async def _end(self) -> int:
+        """End the session; the exit code of what started the agent, 0 if nothing did."""
+        code = 0
         self._lose("the run has ended")
         tasks = (*self._tasks, *self._cancelling)
         for task in tasks:
@@ -333,18 +367,19 @@ class HostSession:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await asyncio.to_thread(process.wait)
-            self._process = None
+            code, self._process = process.returncode, None
         if self._scratch:
             with contextlib.suppress(OSError):  # the agent has removed it, unless it was killed
                 remove_folder(Path(self._scratch))
+        return code
 
     async def _connect(self) -> HostChannel | None:
         """The channel to the agent, which is started, or is to come; None if it does not."""
         make_folder(self._log.parent)
-        if self.place.arrival is not None:
+        if self.place.expect is not None:
             with contextlib.suppress(OSError):
                 self._log_start = self._log.stat().st_size
-            return await self.place.arrival.wait()
+            return await (await self.place.expect()).wait()
         try:
             return self._start()
         except OSError as error:
@@ -444,6 +479,8 @@ class HostSession:
         self._lose(why or f"its agent is gone{self._last_line()}")
         if is_news:
             self.tell_lost(self._lost)
+        if is_news and self.place.expect is not None and self._prepare is not None:
+            self._returning = asyncio.create_task(self._try_again(inf))
 
     async def _confirm_end(self) -> None:
         """Wait until an agent of which no more is heard has ended: what started it says so, or it has hung
@@ -456,8 +493,12 @@ class HostSession:
             await asyncio.sleep(END_LOOK_S)
         code = None if self._process is None else self._process.returncode
         is_cut = isinstance(self._channel, StreamChannel) and self._channel.is_broken
-        if is_cut or (code and self.place.lost_code in (code, ANY_CODE)):
+        if is_cut or (code is not None and self._is_line_lost(code)):
             await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
+
+    def _is_line_lost(self, code: int) -> bool:
+        """Whether what started the agent ended because it did not reach it, or reaches it no more."""
+        return code != 0 and self.place.lost_code in (code, ANY_CODE)
 
     def _lose(self, why: str) -> None:
         self._lost = self._lost or why

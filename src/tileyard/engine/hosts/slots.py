@@ -18,8 +18,8 @@ from tileyard.artifacts.folders import digest_file
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
-from tileyard.base.errors import DamagedError, TileyardError, UsageError
-from tileyard.base.events import Event, HostLost, Note
+from tileyard.base.errors import DamagedError, HostAbsentError, TileyardError, UsageError
+from tileyard.base.events import Event, HostJoined, HostLost, Note
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
@@ -46,11 +46,17 @@ from tileyard.engine.hosts.messages import (
     WarmDevice,
     WithdrawBatches,
 )
-from tileyard.engine.hosts.placing import Placing
+from tileyard.engine.hosts.placing import Place, Placing
 from tileyard.engine.hosts.programs import FarPrograms
-from tileyard.engine.hosts.session import RETRY_S, HostSession, SentTree, SessionLostError
+from tileyard.engine.hosts.session import (
+    MOST_RETRY_S,
+    RETRY_S,
+    HostSession,
+    SentTree,
+    SessionLostError,
+)
 from tileyard.engine.hosts.works import identify_python
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting, Watch
+from tileyard.engine.provider import Join, LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
 from tileyard.processes.keeper_line import name_job
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
@@ -61,7 +67,7 @@ AppendLog = Callable[[str, str], None]
 
 class RemoteDevices:
     """The devices that agents at some places offer: a provider. ``append_log`` takes what cases printed,
-    and ``emit`` that a host is ``lost``.
+    and ``emit`` that a host is ``lost``, or has joined.
     """
 
     def __init__(self, placing: Placing, settings: Settings) -> None:
@@ -71,8 +77,12 @@ class RemoteDevices:
         self._settings = settings
         self._objects = ObjectStore(settings.home / "objects")
         self._placing = placing
-        self._sessions: Sequence[HostSession] = ()
-        self._hosts: Sequence[HostBuilders] = ()
+        self._sessions: list[HostSession] = []
+        self._hosts: list[HostBuilders] = []
+        self._absent: list[Place] = []
+        self._first_cores = {read_boot_id(): 0}
+        self._checks: list[Callable[[Device], None]] = []
+        self._pool: HostedPool | None = None
         self._order = FindDevices(names=(), title="", queue_limit_s=0.0, plugins={})
         self._open: tuple[int | None, int | None] | None = None
         self.slots: Sequence[Slot] = ()
@@ -102,35 +112,17 @@ class RemoteDevices:
             places = await self._placing.open(home, queue_limit_s)
             if self._placing.notice:
                 self.emit(Note(text=self._placing.notice))
-            self._sessions = tuple(
-                HostSession(place, self._objects, home / "logs" / f"agent-{place.name}.log")
-                for place in places
-            )
-            for session in self._sessions:
-                session.tell_lost = partial(self._note_lost, session.name)
-            opening = (session.open() for session in self._sessions)
-            for failure in await asyncio.gather(*opening, return_exceptions=True):
-                if failure is not None:
-                    raise failure
-            first_cores = {read_boot_id(): 0}
-            for session in self._sessions:
-                first_cores.setdefault(session.boot, len(first_cores) * MAX_CORES)
+            await self._open_all(places)
             found = [await self._find_first(session) for session in self._sessions]
-            self._hosts = tuple(
-                HostBuilders(
-                    session,
-                    first_cores[session.boot],
-                    next(iter(find_cpu_kinds(one.devices)), ""),
-                )
+            self._hosts = [
+                self._make_builders(session, one)
                 for session, one in zip(self._sessions, found, strict=True)
-            )
+            ]
             self.slots = tuple(
-                RemoteSlot(self, session, device, builders.first_core)
+                slot
                 for session, builders, one in zip(self._sessions, self._hosts, found, strict=True)
-                for device in one.devices
+                for slot in self._prepare(session, builders, one)
             )
-            for session, builders, one in zip(self._sessions, self._hosts, found, strict=True):
-                session.begin_with(partial(self._begin_again, builders, one))
         except SessionLostError as error:
             await self.close()
             raise UsageError(str(error)) from error
@@ -138,6 +130,126 @@ class RemoteDevices:
             await self.close()
             raise
         return tuple(slot.device for slot in self.slots)
+
+    async def _open_all(self, places: Sequence[Place]) -> None:
+        """Sessions with the hosts that are reached; the others may join later. Raises TileyardError if
+        there are none, or if what is reached is of no use.
+        """
+        self._sessions = [self._make_session(place) for place in places]
+        opening = (session.open() for session in self._sessions)
+        failures = await asyncio.gather(*opening, return_exceptions=True)
+        away = [error for error in failures if isinstance(error, HostAbsentError)]
+        for failure in failures:
+            is_refused = not isinstance(failure, HostAbsentError) or len(away) == len(failures)
+            if failure is not None and is_refused:
+                raise failure
+        found = list(zip(self._sessions, failures, strict=True))
+        self._sessions = [session for session, failure in found if failure is None]
+        self._absent = [session.place for session, failure in found if failure is not None]
+        for error in away:
+            text = f"{error.message}; the run begins without it, and uses it once it is there"
+            self.emit(Note(text=text, level="warning"))
+
+    def _make_session(self, place: Place) -> HostSession:
+        log = self._settings.home / "logs" / f"agent-{place.name}.log"
+        session = HostSession(place, self._objects, log)
+        session.tell_lost = partial(self._note_lost, session.name)
+        return session
+
+    def _make_builders(self, session: HostSession, found: DevicesFound) -> HostBuilders:
+        first_core = len(self._first_cores) * MAX_CORES
+        first_core = self._first_cores.setdefault(session.boot, first_core)
+        return HostBuilders(session, first_core, next(iter(find_cpu_kinds(found.devices)), ""))
+
+    def _prepare(
+        self, session: HostSession, builders: HostBuilders, found: DevicesFound
+    ) -> "list[RemoteSlot]":
+        """The slots of a host, which is as it is now in each later session."""
+        session.begin_with(partial(self._begin_again, builders, found))
+        return [RemoteSlot(self, session, one, builders.first_core) for one in found.devices]
+
+    def also_require(self, check: Callable[[Device], None]) -> None:
+        """Use the devices of a host that joins only if this raises no UsageError."""
+        self._checks.append(check)
+
+    async def await_hosts(self, grounds: Mapping[str, Sequence[Device]], join: Join) -> None:
+        """Have hosts join a run on these devices: those that were down when it began, and those that come
+        to its cluster.
+        """
+        kinds = {target: {device.kind for device in devices} for target, devices in grounds.items()}
+        async with asyncio.TaskGroup() as group:
+            for place in self._absent:
+                group.create_task(self._await_host(place, kinds, join))
+            while (further := await self._placing.wait_further()) is not None:
+                group.create_task(self._await_host(further, kinds, join))
+
+    async def _await_host(self, place: Place, kinds: Mapping[str, set[str]], join: Join) -> None:
+        """Try a host again until it has joined, or turns out to be of no use."""
+        delay_s = RETRY_S
+        while True:
+            session = self._make_session(place)
+            session.tell_lost = lambda _: None  # it was of no use yet
+            try:
+                await session.open()
+                self._join(*await self._inspect(session), kinds, join)
+            except (HostAbsentError, SessionLostError):
+                await session.close()
+            except TileyardError as error:
+                await session.close()
+                text = f"not used, although it has come: {error}"
+                self.emit(Note(text=text, level="warning"))
+                return
+            except BaseException:
+                await session.close()
+                raise
+            else:
+                return
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, MOST_RETRY_S)
+
+    async def _inspect(
+        self, session: HostSession
+    ) -> tuple[HostSession, HostBuilders, DevicesFound]:
+        """What a host that has come offers, once it is prepared as those that were there from the start.
+        Raises TileyardError if it is not used, and SessionLostError.
+        """
+        found = await self._find_on(session)
+        builders = self._make_builders(session, found)
+        kinds = {host.kind for host in self._hosts} - {""} or {self._find_own_kind()}
+        if builders.kind and builders.kind not in kinds:
+            known = " and ".join(sorted(kinds))
+            raise UsageError(f"host {session.name} has {builders.kind}, and the run {known}")
+        for device in found.devices:
+            for check in self._checks:
+                check(device)
+        await self._equip(session, builders)
+        return session, builders, found
+
+    def _join(
+        self,
+        session: HostSession,
+        builders: HostBuilders,
+        found: DevicesFound,
+        kinds: Mapping[str, set[str]],
+        join: Join,
+    ) -> None:
+        session.tell_lost = partial(self._note_lost, session.name)
+        slots = [
+            slot
+            for slot in self._prepare(session, builders, found)
+            if any(slot.device.kind in each for each in kinds.values())
+        ]
+        self._sessions.append(session)
+        self._hosts.append(builders)
+        if self._pool is not None:
+            self._pool.add(builders)
+        devices = tuple(slot.device for slot in slots)
+        self.emit(HostJoined(host=session.name, at=Clock().wall_s(), devices=devices))
+        serving = {
+            target: tuple(device for device in devices if device.kind in each)
+            for target, each in kinds.items()
+        }
+        join(slots, serving)
 
     async def _find_first(self, session: HostSession) -> DevicesFound:
         """As ``_find_on``; an agent that is lost meanwhile is started again, once."""
@@ -176,6 +288,10 @@ class RemoteDevices:
         now, then = ({one.name: one.identity for one in each.devices} for each in (found, before))
         if now != then:
             raise UsageError(f"host {session.name} has other devices than before")
+        await self._equip(session, builders)
+
+    async def _equip(self, session: HostSession, builders: HostBuilders) -> None:
+        """Order of a host what the run has ordered of all. Raises TileyardError."""
         for path, identity in self._pythons.items():
             await _require_python(session, path, identity)
         if self._open is not None:
@@ -193,17 +309,20 @@ class RemoteDevices:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
         self.emit(self.lost[-1])
 
+    def _find_own_kind(self) -> str:
+        return name_kind(parse_device("cpu", self._settings).identity)
+
     async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
         self._open = asked = yard.compile_workers, yard.group_size
         builders = dict(zip(self._sessions, self._hosts, strict=True))
         await self._ask_all(lambda session: builders[session].open(*asked))
         has_cpus = any(host.kind for host in self._hosts)
-        own_kind = name_kind(parse_device("cpu", self._settings).identity) if has_cpus else ""
+        own_kind = self._find_own_kind() if has_cpus else ""
         sides = yard.authors.sides
-        pool = HostedPool(own, self._hosts, sides, self._objects, own_kind=own_kind)
-        self.used = pool.used
-        return pool
+        self._pool = HostedPool(own, self._hosts, sides, self._objects, own_kind=own_kind)
+        self.used = self._pool.used
+        return self._pool
 
     async def require_pythons(self, paths: Iterable[str]) -> None:
         """Raise UsageError if a host has another Python at one of these paths. Raises TileyardError."""

@@ -6,8 +6,10 @@ import os
 import shlex
 import socket
 import stat
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,11 +19,14 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.base.errors import UsageError
-from tileyard.base.events import Event, HostLost
-from tileyard.base.model import Digest
+from tileyard.base.events import Event, HostJoined, HostLost, Note
+from tileyard.base.model import Device, Digest
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts import agent as agents
 from tileyard.engine.hosts import session as sessions
+from tileyard.engine.hosts import slots
+from tileyard.engine.hosts.listening import MOST_FURTHER
+from tileyard.engine.hosts.meeting import Address, Ticket, join
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
     Answered,
@@ -39,7 +44,7 @@ from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
-from tileyard.engine.provider import LeaseLostError, Waiting
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper_line import CI_RUNS, JOB, find_job
 from tileyard.processes.wire import encode_frame
@@ -246,6 +251,160 @@ def test_leases_on_a_host_take_the_turns_of_the_runs_job(
         agents.Agent(settings, channel)._offer(named)
         channel.close()
         assert find_job(os.environ) == found
+
+
+class Joins:
+    """What joined a run."""
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+        self.news = asyncio.Event()
+
+    def join(self, slots: Sequence[Slot], grounds: Mapping[str, Sequence[Device]]) -> None:
+        """As a driver's."""
+        assert [slot.device for slot in slots] == [*grounds["cpu"]]
+        self.slots += slots
+        self.news.set()
+
+    @contextlib.asynccontextmanager
+    async def awaited(self, hosts: RemoteDevices) -> AsyncIterator[None]:
+        """A run on the devices of these hosts, which others may join."""
+        devices = {"cpu": [slot.device for slot in hosts.slots]}
+        waiting = asyncio.create_task(hosts.await_hosts(devices, self.join))
+        try:
+            yield
+        finally:
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            await hosts.close()
+
+
+def reached(folder: Path, name: str, test: str, *more: str) -> Place:
+    """A host of this machine that is down unless ``test`` holds, with a data directory of its own."""
+    agent = shlex.join((sys.executable, *AGENT, *more))
+    command = f"{test} && TILEYARD_HOME={folder}/{name} exec {agent}"
+    return Place(name, ("sh", "-c", command), lost_code=ANY_CODE)
+
+
+def test_a_host_that_was_down_joins_once_it_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run begins with the others, and says so in a line; what joins is prepared as they were, and one
+    that is of no use is named once and left out. None at all is refused.
+    """
+    monkeypatch.setattr(slots, "RETRY_S", 0.1)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    up, old = tmp_path / "up", tmp_path / "old"
+    greeting = encode_frame(Answered(number=0, answer=Greeting(version="9", protocol=1, boot="b")))
+    other = (
+        f"test ! -e {old} || exec {shlex.join((sys.executable, '-c', SAYS, greeting.hex()))}; false"
+    )
+    places = (
+        reached(tmp_path, "here", "true"),
+        reached(tmp_path, "late", f"test -e {up}"),
+        Place("old", ("sh", "-c", other), lost_code=ANY_CODE),
+        reached(tmp_path, "never", "false"),
+    )
+    hosts, joins, told = RemoteDevices(NamedHosts(places), settings), Joins(), list[Event]()
+    is_refused = asyncio.Event()
+
+    def tell(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, Note) and "not used" in event.text:
+            is_refused.set()
+
+    hosts.emit = tell
+
+    async def use() -> None:
+        await hosts.find(("cpu",), title="", queue_limit_s=30.0)
+        assert [slot.device.name for slot in hosts.slots] == ["cpu:0@here"]
+        await hosts.require_pythons([sys.executable])
+        asked: list[str] = []
+        hosts.also_require(lambda device: asked.append(device.name))
+        async with joins.awaited(hosts):
+            up.touch()
+            await asyncio.wait_for(joins.news.wait(), 60)
+            (slot,) = joins.slots
+            assert await slot.acquire(0, lambda _: None) > 0
+            await slot.release()
+            old.touch()
+            await asyncio.wait_for(is_refused.wait(), 60)
+        assert asked == ["cpu:0"]
+
+    asyncio.run(use())
+    texts = [one.text for one in told if isinstance(one, Note)]
+    assert texts[:3] == [
+        f"host {name}: no agent began there; the run begins without it, and uses it once it is there"
+        for name in ("late", "old", "never")
+    ]
+    assert "host old has Tileyard 9 (protocol 1), and this run is of" in texts[3]
+    assert texts[3].startswith("not used, although it has come: ")
+    (joined,) = [one for one in told if isinstance(one, HostJoined)]
+    assert (joined.host, [one.name for one in joined.devices]) == ("late", ["cpu:0@late"])
+    assert len(told) == 5
+    alone = RemoteDevices(NamedHosts(places[3:]), settings)
+    with pytest.raises(UsageError, match=r"^host never: no agent began there"):
+        asyncio.run(alone.find(("cpu",), title="", queue_limit_s=1.0))
+
+
+def connect(folder: Path, file: Path) -> subprocess.Popen[bytes]:
+    """An agent that connects to a run, as somebody would start it."""
+    address = f"127.0.0.1:{file.name.partition('-')[0]}"
+    words = (*AGENT, "--connect", address, "--token-file", str(file), "--scratch")
+    return subprocess.Popen([sys.executable, *words, str(folder / file.name)])
+
+
+def read_token(folder: Path, number: int, before: str = "") -> tuple[Path, str]:
+    """The file of an agent of a run, and its token once that is another than before."""
+    until_s = time.monotonic() + 100.0
+    while time.monotonic() < until_s:
+        for file in folder.glob(f"agents/*-{number}"):
+            if (token := file.read_text()) != before:
+                return file, token
+        time.sleep(0.01)
+    raise AssertionError(f"agent {number} gets no token")
+
+
+def test_agents_that_connect_may_come_later_and_again(tmp_path: Path) -> None:
+    """One more than were awaited joins; one that was lost connects again with a new token. Each token counts
+    once, and there is a bounded number of them.
+    """
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    hosts, joins = RemoteDevices(parse_hosts("listen:127.0.0.1:0,1"), settings), Joins()
+    agents: list[subprocess.Popen[bytes]] = []
+
+    async def use() -> None:
+        async with asyncio.timeout(120):
+            finding = asyncio.create_task(hosts.find(("cpu",), title="", queue_limit_s=60.0))
+            file, first = await asyncio.to_thread(read_token, tmp_path, 1)
+            agents.append(connect(tmp_path, file))
+            await finding
+            async with joins.awaited(hosts):
+                (slot,) = hosts.slots
+                further, _ = await asyncio.to_thread(read_token, tmp_path, 2)
+                agents.append(connect(tmp_path, further))
+                await joins.news.wait()
+                assert [one.device.name for one in joins.slots] == ["cpu:0@agent-2"]
+                agents[0].kill()
+                await asyncio.to_thread(read_token, tmp_path, 1, first)
+                address = Address.parse(f"127.0.0.1:{file.name.partition('-')[0]}")
+                with pytest.raises(UsageError, match="refuses this token: it is another's, or was"):
+                    await join(address, Ticket.parse(first))
+                agents.append(connect(tmp_path, file))
+                assert await slot.acquire(0, lambda _: None) > 0
+                await slot.release()
+                assert [session.number for session in hosts._sessions] == [2, 1]
+                await asyncio.to_thread(read_token, tmp_path, 1 + MOST_FURTHER)
+                files = await asyncio.to_thread(lambda: [*tmp_path.glob("agents/*")])
+                assert len(files) == 1 + MOST_FURTHER
+
+    try:
+        asyncio.run(use())
+    finally:
+        for one in agents:
+            one.wait(60)
+    assert [one.host for one in hosts.lost] == ["agent-1"]
+    assert not [*tmp_path.glob("agents/*")]
 
 
 def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:

@@ -243,7 +243,14 @@ async def _find_hosted(
         target = settle_for(target, devices)
         for device in devices:
             require_fit(target, device)
+        if bench.hosts is not None:
+            bench.hosts.also_require(partial(_require_fit, target))
     return target, found
+
+
+def _require_fit(target: str, device: Device) -> None:
+    if device.kind != KIND:
+        require_fit(target, device)
 
 
 async def _read_suite(start: StartTest, bench: Bench) -> Suite:

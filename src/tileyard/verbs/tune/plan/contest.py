@@ -90,6 +90,11 @@ class Contest:
         self.devices = tuple(devices)
         self.alike = Alike(devices)
 
+    def join(self, device: Device) -> None:
+        """Have a further device time configs, if it is of this kind."""
+        if device.identity in {one.identity for one in self.devices}:
+            self.alike.add(device)
+
     @property
     def is_pending(self) -> bool:
         """Whether a requested trial has not ended yet."""

@@ -51,13 +51,17 @@ class Alike:
     def __init__(self, devices: Sequence[Device]) -> None:
         self.slots: dict[str, tuple[str, ...]] = {}
         for device in devices:
-            place = QUEUE_KIND if device.kind == QUEUE_KIND else device.name
-            self.slots[place] = (*self.slots.get(place, ()), device.name)
+            self.add(device)
         self._used: set[str] = set()
         self._asked: dict[str, int] = {}
         self._told: dict[str, list[Trial]] = {}
         self._alike: frozenset[str] | None = None
         self.sentinel: Trial | None = None
+
+    def add(self, device: Device) -> None:
+        """Compare a further device with the others."""
+        place = QUEUE_KIND if device.kind == QUEUE_KIND else device.name
+        self.slots[place] = (*self.slots.get(place, ()), device.name)
 
     @property
     def is_compared(self) -> bool:

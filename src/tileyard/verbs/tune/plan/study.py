@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from tileyard.base.clock import Clock
-from tileyard.base.events import StopReason
+from tileyard.base.events import Event, HostJoined, StopReason
 from tileyard.base.model import (
     INFRASTRUCTURE,
     Batch,
@@ -92,6 +92,13 @@ class Study:
             Contest(request, self._case, kind, number, learn=space.tell)
             for number, kind in zip(numbers, kinds, strict=True)
         ]
+
+    def hear(self, event: Event) -> None:
+        """Take in a run's event: the devices of a host that joins are compared with others of their kind."""
+        if isinstance(event, HostJoined):
+            for device in event.devices:
+                for contest in self.contests:
+                    contest.join(device)
 
     async def ask(self, limit: int) -> Sequence[Batch]:
         """Return screening cases until there are no more, or the budget is spent; then the finals."""

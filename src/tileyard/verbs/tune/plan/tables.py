@@ -73,6 +73,7 @@ async def open_table(
         ),
         "trim_after_s": studies[0].study.screening_s,
         "notes": list(dict.fromkeys(note for plan in plans for note in plan.notes)),
+        "listeners": [listener for plan in plans for listener in plan.listeners],
         "is_cut_short": lambda: any(plan.is_cut_short() for plan in plans),
         "may_trim": lambda: all(plan.may_trim() for plan in plans),
     }

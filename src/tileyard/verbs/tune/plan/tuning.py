@@ -116,6 +116,7 @@ def plan_study(
             flops=space.flops,
         ),
         notes=notes,
+        listeners=[study.hear],
         workplace=Workplace(
             reuse=start.reuse,
             fresh=start.fresh,
