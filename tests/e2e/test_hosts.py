@@ -54,10 +54,11 @@ MEETING = """
 name = "meeting"
 env = ["PLACE"]
 limits = { run_s = 60 }
-run = ["sh", "-c", "cd $PLACE; touch up {case}; until test -e a -a -e b; do sleep 0.05; done"]
+run = ["sh", "-c", "cd $PLACE; touch up {testcase}; until test -e a -a -e b; do sleep 0.05; done"]
 [[testcase]]
-name = "t"
-case = [{ name = "a" }, { name = "b" }]
+name = "a"
+[[testcase]]
+name = "b"
 """
 HOSTS = """
 [[host]]

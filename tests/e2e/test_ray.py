@@ -30,12 +30,10 @@ name = "meeting"
 env = ["PLACE"]
 limits = {{ run_s = 100 }}
 run = ["sh", "-c", '''
-echo {{case}} >> $PLACE/begun
+echo {{testcase}} >> $PLACE/begun
 until test $(wc -l < $PLACE/begun) -ge {TOGETHER}; do sleep 0.05; done
 ''']
-[[testcase]]
-name = "t"
-case = [{", ".join(f'{{ name = "{number}" }}' for number in range(TOGETHER))}]
+{"".join(f"[[testcase]]{chr(10)}name = 't{number}'{chr(10)}" for number in range(TOGETHER))}
 """
 """Programs that wait until so many have begun."""
 
