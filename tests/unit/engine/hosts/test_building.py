@@ -1,4 +1,4 @@
-"""Builds that stand in for those of a lost host: where no device is timing."""
+"""The pool of a run's own workers and those of its hosts, without any process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,20 +11,22 @@ from tests.faults.test_build_limits import make_kernels
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, Side
-from tileyard.engine.compilers import CompilePool
+from tileyard.engine.compilers import Builder, Builders, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.messages import BuildThere
-from tileyard.engine.hosts.session import SessionLostError
+from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.workers.protocol import BuildKernel, TargetInfo
 
-CPU = ("", "cpu")
+CPU = Builder("", "cpu")
 OWN_CORE, FIRST_CORE, SECOND_CORE = 0, 1000, 2000
 
 
 class Host:
     """The one worker of a host that may be lost."""
 
-    def __init__(self, name: str, core: int, began: list[str]) -> None:
+    def __init__(self, name: str, core: int, began: list[str], kind: str = "own") -> None:
+        self.kind = kind
         self.name, self.cores, self.first_core = name, (core,), core
         self.is_lost = False
         self._began = began
@@ -62,13 +64,14 @@ class Own(Host):
 def test_a_build_stands_in_where_no_device_is_timing(tmp_path: Path, *, is_foreign: bool) -> None:
     """It waits for the end of what is timed on the core that it gets."""
     began: list[str] = []
-    hosts = [Host("a", FIRST_CORE, began), Host("b", SECOND_CORE, began)]
+    kind = "other" if is_foreign else "own"
+    hosts = [Host("a", FIRST_CORE, began, kind), Host("b", SECOND_CORE, began, kind)]
     pool = HostedPool(
         cast(CompilePool, Own("own", OWN_CORE, began)),
         cast(list[HostBuilders], hosts),
         {"": Side()},
         ObjectStore(tmp_path),
-        is_foreign=is_foreign,
+        own_kind="own",
     )
 
     async def build(worker: int) -> None:
@@ -88,3 +91,43 @@ def test_a_build_stands_in_where_no_device_is_timing(tmp_path: Path, *, is_forei
         assert began[2:] == ["b" if is_foreign else "own", "k"]
 
     asyncio.run(use())
+
+
+class Idle:
+    """Workers of the run's host."""
+
+    cores = (0, 1)
+
+
+def host(folder: Path, name: str, first_core: int, *cores: int) -> HostBuilders:
+    """The workers of a host, which is not started."""
+    session = HostSession(Place(name), ObjectStore(folder), folder / "log")
+    made = HostBuilders(session, first_core)
+    made.cores = tuple(first_core + core for core in cores)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("first", "joined", "cores"),
+    [
+        (100, 200, (102, 0, 1, 202, 203)),  # elsewhere
+        (100, 0, (102, 0, 1)),  # on cores that build already
+        (0, 0, (2, 2, 3)),  # beside another agent on this host
+    ],
+)
+def test_workers_of_a_host_that_joins_come_last(
+    tmp_path: Path, first: int, joined: int, cores: tuple[int, ...]
+) -> None:
+    """So that the others keep their numbers; none of them shares a core with an own one."""
+    own = cast(Builders, Idle())
+    objects = ObjectStore(tmp_path)
+    pool = HostedPool(own, [host(tmp_path, "a", first, 2)], {"": Side()}, objects, own_kind="own")
+    before = pool.cores
+    late = host(tmp_path, "late", joined, 2, 3)
+    pool.add(late)
+    assert pool.cores == cores
+    assert pool.cores[: len(before)] == before
+    places = [next(iter(pool._list_places(CPU, number))) for number in range(len(cores))]
+    added = [(late, 0), (late, 1)]
+    assert places[len(before) :] == added[: len(cores) - len(before)]
+    assert all(place in pool._free for place in places)

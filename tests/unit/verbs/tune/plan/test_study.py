@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from tileyard.base.events import HostJoined
 from tileyard.base.model import (
     Batch,
     Device,
@@ -784,6 +785,20 @@ def test_devices_that_may_be_equal_share_the_work(slower: float) -> None:
     assert [b.devices for b in bench.asked if b.cases[0].control] == [("board:0",), ("board:1",)]
     assert {trial.device for trial in result.trials} == {"board:0", "board:1"}
     assert not any("again" in batch.id for batch in bench.asked)
+
+
+def test_a_device_that_joins_is_compared_before_its_times_count() -> None:
+    """With the devices of its kind; one of a kind without a contest has no place in the study."""
+    bench = Bench({n: 100.0 + n for n in range(8)}, (board(0),))
+    joined = (board(1), board(2, "blue"))
+    bench.study.hear(HostJoined(host="late", at=0.0, devices=joined))
+    bench.devices = (board(0), board(1))
+    bench.turns = itertools.cycle(["board:0", "board:1"])
+    bench.slower["board:1"] = 1.08
+    result = bench.drive()
+    assert [(one.device, one.base) for one in result.kept_out] == [("board:1", "board:0")]
+    assert {trial.device for trial in result.trials} == {"board:0"}
+    assert [*bench.study.contests[0].alike.slots] == ["board:0", "board:1"]
 
 
 def test_a_device_on_which_the_compared_kernel_is_wrong_is_kept_out() -> None:
