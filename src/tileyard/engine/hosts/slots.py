@@ -223,6 +223,8 @@ class RemoteDevices:
             for check in self._checks:
                 check(device)
         await self._equip(session, builders)
+        if session.is_lost:
+            raise SessionLostError(f"host {session.name} was lost while it was prepared")
         return session, builders, found
 
     def _join(
