@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tileyard.base.model import Batch, Device, Outcome, Value
 from tileyard.base.settings import Settings
+from tileyard.engine import runners
 from tileyard.engine.driver import Driver, make_pool
 from tileyard.engine.hosts import agent as agents
 from tileyard.engine.hosts.placing import NamedHosts, Place
@@ -70,7 +71,7 @@ class SimulatedSlot(UnheldSlot):
 
 def serve() -> None:
     """Be an agent with simulated devices."""
-    agents.RunnerSlot = SimulatedSlot  # type: ignore[misc, assignment]
+    runners.RunnerSlot = SimulatedSlot  # type: ignore[misc, assignment]
     from tileyard.base.settings import read_settings
 
     agents.serve_stdio(read_settings(os.environ, Path.cwd()))

@@ -195,11 +195,34 @@ class Ready:
     overtaken: int = 0
 
 
+class Grounds:
+    """How many batches can run on each set of devices: far fewer sets than batches."""
+
+    def __init__(self) -> None:
+        self._batches: dict[frozenset[str], int] = {}
+
+    def __iter__(self) -> Iterator[frozenset[str]]:
+        return iter(self._batches)
+
+    def count(self, devices: frozenset[str], more: int) -> None:
+        """Count more batches of these devices, or fewer."""
+        number = self._batches.get(devices, 0) + more
+        if number:
+            self._batches[devices] = number
+        else:
+            del self._batches[devices]
+
+    def count_of(self, device: str) -> int:
+        """Number of batches that this device could run."""
+        return sum(n for devices, n in self._batches.items() if device in devices)
+
+
 class ReadyQueue:
     """Batches in the order in which they became ready."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Ready] = {}
+        self._grounds = Grounds()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -210,26 +233,42 @@ class ReadyQueue:
     def add(self, entry: Ready) -> None:
         """Add a batch at the end, as one that has not waited yet."""
         entry.asked, entry.overtaken = False, 0
+        if entry.batch not in self._entries:
+            self._grounds.count(entry.devices, 1)
         self._entries[entry.batch] = entry
 
     def put_back(self, entries: list[Ready]) -> None:
         """Put batches that had been taken back at the front."""
+        for entry in entries:
+            if entry.batch not in self._entries:
+                self._grounds.count(entry.devices, 1)
         self._entries = {entry.batch: entry for entry in entries} | self._entries
 
     def discard(self, batch: str) -> None:
         """Remove a batch, if it is in the queue."""
-        self._entries.pop(batch, None)
+        if (entry := self._entries.pop(batch, None)) is not None:
+            self._grounds.count(entry.devices, -1)
+
+    def widen(self, entry: Ready, devices: frozenset[str]) -> None:
+        """Have these devices run a batch, whether it is in the queue or not."""
+        if entry.batch in self._entries:
+            self._grounds.count(entry.devices, -1)
+            self._grounds.count(devices, 1)
+        entry.devices = devices
 
     def clear(self) -> None:
         """Remove all batches."""
-        self._entries.clear()
+        for batch in tuple(self._entries):
+            self.discard(batch)
 
     def count(self, device: str) -> int:
         """Number of batches that this device could run."""
-        return sum(device in entry.devices for entry in self._entries.values())
+        return self._grounds.count_of(device)
 
     def peek(self, device: str, usable: frozenset[str]) -> Ready | None:
         """The next batch for this device, or None. Usable devices that did not fail it go first."""
+        if not any(device in devices for devices in self._grounds):
+            return None
         best: Ready | None = None
         for entry in self._entries.values():
             if device not in entry.devices:
@@ -271,7 +310,7 @@ class ReadyQueue:
             if other is entry:
                 break
             other.overtaken += 1
-        del self._entries[entry.batch]
+        self.discard(entry.batch)
 
 
 def _length_s(entry: Ready) -> float:
@@ -283,13 +322,10 @@ class _BatchState:
     batch: Batch
     entry: Ready
     timed: bool
+    is_run: bool
     kind: str = ""
     looked_up: bool = False
     output_bytes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def is_run(self) -> bool:
-        return self.batch.cases[0].until == "judged"
 
 
 class PlannedCases:
@@ -317,6 +353,8 @@ class PlannedCases:
         self._due = due
         self.stages: dict[str, Stage] = {}
         self._batches: dict[str, _BatchState] = {}
+        self._needed = Grounds()
+        self._sets: dict[tuple[frozenset[Ground], tuple[str, ...], str], frozenset[str]] = {}
         self._batch_of: dict[str, str] = {}
         self._lost: dict[str, int] = {}
         self._dropped: set[str] = set()
@@ -346,7 +384,10 @@ class PlannedCases:
             interleaved=batch.order == "interleaved",
             alone=batch.order != "any" or batch.process == "fresh",
         )
-        self._batches[batch.id] = _BatchState(batch, entry, timed, kind)
+        is_run = batch.cases[0].until == "judged"
+        self._batches[batch.id] = _BatchState(batch, entry, timed, is_run, kind)
+        if is_run:
+            self._needed.count(entry.devices, 1)
         for case in batch.cases:
             self.stages[case.key] = Stage.WAITING
             self._batch_of[case.key] = batch.id
@@ -425,12 +466,6 @@ class PlannedCases:
             msgspec.structs.replace(batch, id=f"{batch.id}/{self._moved}", cases=left), usable
         )
 
-    def _find_devices(self, batch: Batch, kind: str) -> frozenset[str]:
-        grounds = [self._grounds.get(ground_of(case), frozenset()) for case in batch.cases]
-        grounds += [frozenset(batch.devices)] if batch.devices else []
-        grounds += [self._kinds[batch.cases[0].target][kind]] if kind else []
-        return frozenset.intersection(*grounds)
-
     def widen(
         self,
         grounds: Mapping[Ground, frozenset[str]],
@@ -438,8 +473,24 @@ class PlannedCases:
     ) -> None:
         """Have further devices run what is planned, too."""
         self._grounds, self._kinds = grounds, kinds
+        self._sets.clear()
         for state in self._batches.values():
-            state.entry.devices = self._find_devices(state.batch, state.kind)
+            devices = self._find_devices(state.batch, state.kind)
+            if state.is_run:
+                self._needed.count(state.entry.devices, -1)
+                self._needed.count(devices, 1)
+            self.ready.widen(state.entry, devices)
+
+    def _find_devices(self, batch: Batch, kind: str) -> frozenset[str]:
+        """The devices that can run a batch: one set for all alike, as it may name thousands."""
+        asked = frozenset(ground_of(case) for case in batch.cases)
+        key = asked, batch.devices, kind
+        if key not in self._sets:
+            found = [self._grounds.get(ground, frozenset()) for ground in asked]
+            found += [frozenset(batch.devices)] if batch.devices else []
+            found += [self._kinds[batch.cases[0].target][kind]] if kind else []
+            self._sets[key] = frozenset.intersection(*found)
+        return self._sets[key]
 
     def prepare(self, fact: CasePrepared) -> None:
         """A case is prepared: it is built already, or is queued for its build."""
@@ -568,8 +619,10 @@ class PlannedCases:
         """Give up the cases that no usable device can run and none works on: ``device`` was the last. Those
         that can be built for another kind of CPU go there instead.
         """
+        if not self.lost_kinds and not any(one.isdisjoint(usable) for one in self._needed):
+            return
         for state in list(self._batches.values()):
-            is_unusable = not state.entry.devices & usable
+            is_unusable = state.entry.devices.isdisjoint(usable)
             if not state.is_run or not (is_unusable or state.kind in self.lost_kinds):
                 continue
             if self._has_other_kind(state, usable):
@@ -615,6 +668,8 @@ class PlannedCases:
 
     def _forget(self, batch: str) -> None:
         state = self._batches.pop(batch)
+        if state.is_run:
+            self._needed.count(state.entry.devices, -1)
         self.ready.discard(batch)
         self.looked_up_now.discard(batch)
         self._placed[state.kind] -= 1

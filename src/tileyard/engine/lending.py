@@ -1,8 +1,15 @@
-"""Records which devices a run holds, asks for, or has given up. Decides nothing; refuses impossible moves."""
+"""Records which devices a run holds, asks for, or has given up. Decides nothing; refuses impossible moves.
+
+Devices are listed by what they do, so that a step costs as much as the devices to which something happened.
+"""
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
 from tileyard.base.model import Record
 
@@ -41,17 +48,47 @@ LEASE_MOVES: dict[Lease, frozenset[Lease]] = {
     Lease.UNUSABLE: frozenset({Lease.FREE}),
 }
 
+Kind = Literal[
+    "held",
+    "idle",
+    "unsettled",
+    "free",
+    "asked",
+    "unusable",
+    "coming",
+    "occupied",
+    "pausing",
+    "alone",
+    "holding",
+    "holding all",
+    "holding cores",
+    "kept",
+    "kept all",
+    "kept cores",
+]
+"""What a device is. Idle: held, and runs nothing; unsettled: idle and, unless it shares its cores, not
+lingering; coming: idle, or will be as soon as its runner has started; occupied: runs cases, or somebody else
+has it; alone: runs what nothing may run beside. Nothing may start on the cores of one that is holding, the
+judge not on those of one that is kept from it: on all cores, or on its own.
+"""
 
-@dataclass
+
+@dataclass(eq=False)
 class Borrowing:
-    """One device of the run.
+    """One device of the run, changed only by its methods.
     ``timed``: it owns its cores for the ``running`` cases; ``exclusive``: nothing may be built
     anywhere before they end; ``awaited``: somebody else has the device; ``lingering``: held and
-    idle; ``pausing``: waits for the judge. ``memory_bytes`` is the limit of its runner.
+    idle; ``pausing``: waits for the judge. ``memory_bytes`` is the limit of its runner. ``note`` is called
+    after each change, ``kinds`` is what it noted last; ``number`` is the place in the order of devices.
+    ``is_shared``: building, or the author, needs cores that it owns.
     """
 
     name: str
+    number: int
     site: DeviceSite
+    note: Callable[["Borrowing"], None]
+    is_shared: bool = False
+    kinds: frozenset[Kind] = frozenset()
     lease: Lease = Lease.FREE
     running: tuple[str, ...] = ()
     timed: bool = False
@@ -61,8 +98,6 @@ class Borrowing:
     pausing: bool = False
     memory_bytes: int = 0
     strikes: int = 0
-    unusable: set[str] = field(default_factory=set)
-    """The names of all devices that the run has given up."""
 
     @property
     def is_busy(self) -> bool:
@@ -70,21 +105,53 @@ class Borrowing:
         return bool(self.running)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it is held and runs nothing."""
+        return self.lease is Lease.HELD and not self.running
+
+    @property
     def is_coming(self) -> bool:
         """Whether it is held and idle, or will be as soon as its runner has started."""
-        idle = self.lease is Lease.HELD and not self.running
-        return idle or (self.lease is Lease.ASKED and not self.awaited)
+        return self.is_idle or (self.lease is Lease.ASKED and not self.awaited)
 
     def move(self, lease: Lease) -> None:
         """Change its state."""
         if lease not in LEASE_MOVES[self.lease]:
             raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
         self.lease = lease
-        if lease is Lease.UNUSABLE:
-            self.unusable.add(self.name)
-        else:
-            self.unusable.discard(self.name)
         self.awaited = self.lingering = self.pausing = False
+        self.note(self)
+
+    def ask(self, memory_bytes: int) -> None:
+        """Note that it is asked for, with a runner of this limit."""
+        self.memory_bytes = memory_bytes
+        self.move(Lease.ASKED)
+
+    def wait_for_others(self) -> None:
+        """Note that somebody else has it."""
+        self.awaited = True
+        self.note(self)
+
+    def wait(self, *, lingering: bool, pausing: bool, exclusive: bool) -> None:
+        """Note why it waits, if it does, and whether its next cases are interleaved."""
+        self.lingering, self.pausing, self.exclusive = lingering, pausing, exclusive
+        self.note(self)
+
+    def linger(self) -> None:
+        """Note that it is held and idle."""
+        self.lingering = True
+        self.note(self)
+
+    def begin(self, cases: tuple[str, ...], *, timed: bool) -> None:
+        """Note the cases that it runs from now on."""
+        self.running, self.timed = cases, timed
+        self.note(self)
+
+    def end(self) -> tuple[str, ...]:
+        """Note that it runs nothing any more; return the cases that it ran."""
+        left, self.running = self.running, ()
+        self.note(self)
+        return left
 
     def take_back(self) -> None:
         """Make a device that was given up available again."""
@@ -92,49 +159,168 @@ class Borrowing:
             self.strikes = 0
             self.move(Lease.FREE)
 
+    def clear_strikes(self) -> None:
+        """Note that it ran a case: its failures were not in a row."""
+        self.strikes = 0
+
     def strike(self) -> None:
         """Count a failure of the device; it is free for another try, or given up."""
         self.strikes += 1
         self.move(Lease.UNUSABLE if self.strikes >= MAX_STRIKES else Lease.FREE)
 
 
-class Lending:
-    """The devices of a run, by name, in the order in which they are asked for."""
+@cache
+def _find_kinds(lease: Lease, *flags: bool) -> frozenset[Kind]:
+    """What a device with this lease and these flags is."""
+    is_busy, timed, exclusive, awaited, lingering, pausing, is_shared = flags
+    is_held = lease is Lease.HELD
+    is_idle = is_held and not is_busy
+    is_holding = is_held and not lingering
+    is_timing = timed or not is_busy
+    is_kept = is_holding and is_timing and not pausing
+    kinds: dict[Kind, bool] = {
+        "held": is_held,
+        "idle": is_idle,
+        "unsettled": is_idle and (is_shared or not lingering),
+        "free": lease is Lease.FREE,
+        "asked": lease is Lease.ASKED,
+        "unusable": lease is Lease.UNUSABLE,
+        "coming": is_idle or (lease is Lease.ASKED and not awaited),
+        "occupied": is_busy or awaited,
+        "pausing": pausing,
+        "alone": is_busy and exclusive,
+        "holding": is_holding,
+        "holding all": is_holding and exclusive,
+        "holding cores": is_holding and is_timing,
+        "kept": is_kept,
+        "kept all": is_kept and exclusive,
+        "kept cores": is_kept,
+    }
+    return frozenset(kind for kind, is_so in kinds.items() if is_so)
 
-    def __init__(self, sites: Mapping[str, DeviceSite]) -> None:
-        self._unusable: set[str] = set()
-        self._devices = {
-            name: Borrowing(name, site, unusable=self._unusable) for name, site in sites.items()
+
+class Lending:
+    """The devices of a run, by name, in the order in which they are asked for. ``is_shared``: whether
+    building, or the author, needs cores that such a device owns. ``usable``: those not given up.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, DeviceSite],
+        is_shared: Callable[[DeviceSite], bool] = lambda site: False,
+    ) -> None:
+        self.usable: frozenset[str] = frozenset(sites)
+        self._is_shared = is_shared
+        self._devices: dict[str, Borrowing] = {}
+        self._ordered: list[Borrowing] = []
+        self._listed: defaultdict[Kind, list[int]] = defaultdict(list)
+        self._cores: dict[Kind, Counter[int]] = {
+            "holding cores": Counter(),
+            "kept cores": Counter(),
         }
-        self._names = frozenset(sites)
-        self._several = [device for device in self if device.site.count > 1]
-        self._rivals = {device.name: self._find_rivals(device) for device in self._several}
-        for device in self._several:
-            for other in self._rivals[device.name]:
-                if other.site.count == 1:
-                    self._rivals.setdefault(other.name, []).append(device)
+        self._occupied: set[str] = set()
+        self._several: list[Borrowing] = []
+        self._rivals: defaultdict[str, list[Borrowing]] = defaultdict(list)
+        for name, site in sites.items():
+            self._add(name, site)
 
     def __getitem__(self, name: str) -> Borrowing:
         return self._devices[name]
 
-    def __iter__(self) -> Iterator[Borrowing]:
-        return iter(self._devices.values())
+    def __len__(self) -> int:
+        return len(self._ordered)
 
-    def add(self, sites: Mapping[str, DeviceSite]) -> None:
-        """Lend further single devices, of which no part is shared."""
-        for name, site in sites.items():
-            self._devices[name] = Borrowing(name, site, unusable=self._unusable)
-        self._names = self._names.union(sites)
+    def add(self, name: str, site: DeviceSite) -> None:
+        """Lend a further device, the last in order."""
+        self.usable |= {name}
+        self._add(name, site)
 
-    @property
-    def usable(self) -> frozenset[str]:
-        """The devices that this run has not given up."""
-        return self._names - self._unusable if self._unusable else self._names
+    def _add(self, name: str, site: DeviceSite) -> None:
+        is_shared = self._is_shared(site)
+        device = Borrowing(name, len(self._ordered), site, self._note, is_shared=is_shared)
+        self._add_rivals(device)
+        self._ordered.append(device)
+        self._devices[name] = device
+        self._note(device)
+
+    def _add_rivals(self, device: Borrowing) -> None:
+        is_several = device.site.count > 1
+        for other in self._ordered if is_several else self._several:
+            if not device.site.parts.isdisjoint(other.site.parts):
+                self._rivals[other.name].append(device)
+                self._rivals[device.name].append(other)
+        if is_several:
+            self._several.append(device)
+
+    def _note(self, device: Borrowing) -> None:
+        """List a device that has changed under what it is now."""
+        before, kinds = (
+            device.kinds,
+            _find_kinds(
+                device.lease,
+                device.is_busy,
+                device.timed,
+                device.exclusive,
+                device.awaited,
+                device.lingering,
+                device.pausing,
+                device.is_shared,
+            ),
+        )
+        if kinds is before:
+            return
+        device.kinds = kinds
+        for kind in before - kinds:
+            listed = self._listed[kind]
+            del listed[bisect_left(listed, device.number)]
+            self._follow(device, kind, -1)
+        for kind in kinds - before:
+            insort(self._listed[kind], device.number)
+            self._follow(device, kind, 1)
+
+    def _follow(self, device: Borrowing, kind: Kind, sign: int) -> None:
+        """Keep what else depends on a kind that a device is now or, if ``sign`` is -1, is no more."""
+        if kind in self._cores:
+            cores = self._cores[kind]
+            for core in device.site.cores:
+                cores[core] += sign
+        elif kind == "unusable":
+            names = {device.name}
+            self.usable = self.usable - names if sign > 0 else self.usable | names
+        elif kind == "occupied":
+            (self._occupied.add if sign > 0 else self._occupied.discard)(device.name)
+
+    def list_of(self, kind: Kind, after: int = -1) -> list[Borrowing]:
+        """The devices that are of a kind now, in order, behind the one of this number."""
+        listed = self._listed[kind]
+        return [self._ordered[number] for number in listed[bisect_right(listed, after) :]]
+
+    def count(self, kind: Kind, but: Borrowing | None = None) -> int:
+        """The number of devices of a kind, without this one."""
+        return len(self._listed[kind]) - (but is not None and kind in but.kinds)
+
+    def count_unoccupied(self, names: frozenset[str]) -> int:
+        """How many of these devices run nothing, and nobody else has them."""
+        return len(names) - len(names & self._occupied)
+
+    def has_held(
+        self, cores: Collection[int], *, overlap: bool = True, for_judge: bool = False
+    ) -> bool:
+        """Whether nothing may start on one of these cores: a device is timing on it, or about to. The judge
+        may use those of a device that waits for it. Without ``overlap`` a device has all cores.
+        """
+        every: Kind = "kept all" if for_judge else "holding all"
+        if not overlap:
+            every = "kept" if for_judge else "holding"
+        if self._listed[every]:
+            return bool(cores)
+        held = self._cores["kept cores" if for_judge else "holding cores"]
+        return any(held[core] for core in cores)
 
     @property
     def given_up(self) -> tuple[str, ...]:
         """The devices that this run has given up: they return only after a probe has found them well."""
-        return tuple(name for name in self._devices if name in self._unusable)
+        return tuple(device.name for device in self.list_of("unusable"))
 
     def rivals(self, device: Borrowing) -> list[Borrowing]:
         """The other devices that cannot be held at the same time: no two single ones share a part."""
@@ -160,12 +346,3 @@ class Lending:
                 reserved |= parts
                 left[count] -= 1
         return reserved
-
-    def _find_rivals(self, device: Borrowing) -> list[Borrowing]:
-        parts = device.site.parts
-        return [o for o in self if o is not device and not parts.isdisjoint(o.site.parts)]
-
-    @property
-    def is_any_held(self) -> bool:
-        """Whether a device is held: something of ours runs, or can run at once."""
-        return any(device.lease is Lease.HELD for device in self)

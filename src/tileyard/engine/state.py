@@ -3,7 +3,7 @@ asked for only when a batch is ready. ``cases`` and ``lending`` have the state.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import ceil
 from typing import assert_never
@@ -49,7 +49,7 @@ from tileyard.engine.commands import (
     StopAsked,
     TrimAsked,
 )
-from tileyard.engine.lending import Borrowing, Lease, Lending
+from tileyard.engine.lending import Borrowing, DeviceSite, Lease, Lending
 
 MAX_JUDGED = 64
 """The most cases in one question to the judge."""
@@ -67,9 +67,9 @@ MAX_PREPARED = 16
 """Number of such cases that are prepared together, so that they become ready together."""
 
 
-def is_shared(device: Borrowing, site: Site) -> bool:
+def is_shared(device: DeviceSite, site: Site) -> bool:
     """Whether building, or the author, needs cores that this device owns."""
-    cores = device.site.cores
+    cores = device.cores
     return (
         not site.overlap or not cores.isdisjoint(site.workers) or not cores.isdisjoint(site.author)
     )
@@ -92,35 +92,19 @@ def is_quiet(
     return device.site.cores.isdisjoint(busy | site.author if asking else busy)
 
 
-def find_held(devices: Lending, site: Site, *, for_judge: bool = False) -> frozenset[int]:
-    """Cores on which nothing may start: a device is timing on them, or about to. The judge may use
-    those of a device that waits for it.
-    """
-    held: frozenset[int] = frozenset()
-    for device in devices:
-        if device.lease is not Lease.HELD or device.lingering:
-            continue
-        if for_judge and (device.pausing or (device.running and not device.timed)):
-            continue
-        if device.exclusive or not site.overlap:
-            return frozenset(site.workers) | site.author | site.judge
-        if device.timed or not device.running:
-            held |= device.site.cores
-    return held
-
-
 class Unjudged:
-    """Cases that wait for the judge, in the order in which they ran. ``rooms``: bytes of outputs
-    that may wait, by device, 0 for one that hands none over. ``rivals``: cases whose times may
+    """Cases that wait for the judge, in the order in which they ran. ``find_room``: bytes of outputs
+    of a device that may wait, 0 for one that hands none over. ``rivals``: cases whose times may
     bound others' once judged.
     """
 
-    def __init__(self, rooms: Mapping[str, int]) -> None:
-        self._rooms = dict(rooms)
+    def __init__(self, find_room: Callable[[str], int]) -> None:
+        self._find_room = find_room
         self._waiting: deque[str] = deque()
         self._asked: set[str] = set()
         self._bytes: dict[str, tuple[str, int]] = {}
-        self._used: dict[str, int] = dict.fromkeys(rooms, 0)
+        self._used: dict[str, int] = {}
+        self._crowded: set[str] = set()
         self.rivals: set[str] = set()
 
     def __bool__(self) -> bool:
@@ -139,21 +123,22 @@ class Unjudged:
     @property
     def is_due(self) -> bool:
         """Whether verdicts are needed soon: for times that may bound others, or half of the room is used."""
-        return bool(self.rivals) or any(
-            2 * used > self._rooms[device] for device, used in self._used.items()
-        )
-
-    def add_rooms(self, rooms: Mapping[str, int]) -> None:
-        """Outputs of further devices may wait, too."""
-        self._rooms |= rooms
+        return bool(self.rivals or self._crowded)
 
     def add(self, case: str, device: str, size: int, *, is_rival: bool) -> None:
         """A case ran well on a device; a rival's time bounds those of others once it is judged."""
         self._waiting.append(case)
         self._bytes[case] = (device, size)
-        self._used[device] = self._used.get(device, 0) + size
+        self._use(device, size)
         if is_rival:
             self.rivals.add(case)
+
+    def _use(self, device: str, size: int) -> None:
+        used = self._used[device] = self._used.get(device, 0) + size
+        if 2 * used > self._find_room(device):
+            self._crowded.add(device)
+        else:
+            self._crowded.discard(device)
 
     def take(self) -> tuple[str, ...]:
         """The cases of the next question."""
@@ -168,13 +153,13 @@ class Unjudged:
         """Remove a case that ended, by the judge or otherwise."""
         if case in self._bytes:
             device, size = self._bytes.pop(case)
-            self._used[device] -= size
+            self._use(device, -size)
             self._asked.discard(case)
             self.rivals.discard(case)
 
     def left_bytes(self, device: str) -> int | None:
         """Bytes of outputs that a device may hand over now; None for any number."""
-        room, used = self._rooms.get(device, 0), self._used.get(device, 0)
+        room, used = self._find_room(device), self._used.get(device, 0)
         return room - used if room and used else None
 
 
@@ -199,9 +184,9 @@ class EngineState:
     _judging: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._devices = Lending(self.site.devices)
+        self._devices = Lending(self.site.devices, lambda one: is_shared(one, self.site))
         self.cases = PlannedCases(self._due, self.site.grounds, self.site.kinds)
-        self._unjudged = Unjudged({n: site.room_bytes for n, site in self.site.devices.items()})
+        self._unjudged = Unjudged(lambda device: self._devices[device].site.room_bytes)
         self._last_failed = ""
         self._lanes = self.site.lanes
 
@@ -279,10 +264,9 @@ class EngineState:
             kinds=fact.kinds,
             window=fact.window,
         )
-        self._devices.add(fact.devices)
-        self._unjudged.add_rooms({name: one.room_bytes for name, one in fact.devices.items()})
         self.cases.widen(self.site.grounds, self.site.kinds)
-        for name in fact.devices:
+        for name, site in fact.devices.items():
+            self._devices.add(name, site)
             self.cases.find_kind_again(name)
 
     def _build_step(
@@ -315,7 +299,7 @@ class EngineState:
 
     def _ran(self, fact: CaseFinished | CaseRanWell) -> None:
         if fact.device:
-            self._devices[fact.device].strikes = 0
+            self._devices[fact.device].clear_strikes()
             self._pace_s += (fact.seconds - self._pace_s) / 4
 
     def _expect_more(self) -> None:
@@ -343,7 +327,7 @@ class EngineState:
                     device.move(Lease.HELD)
                 self.cases.find_kind_again(device.name)
             case LeaseAwaited():
-                device.awaited = True
+                device.wait_for_others()
             case LeaseFailed(outcome=outcome):
                 self._lease_failed(device, outcome)
             case RunOver(held=held):
@@ -361,8 +345,7 @@ class EngineState:
                 assert_never(fact)
 
     def _take_back(self, device: Borrowing) -> None:
-        left, device.running = device.running, ()
-        self.cases.take_back(left)
+        self.cases.take_back(device.end())
 
     def _lease_failed(self, device: Borrowing, outcome: Outcome) -> None:
         self._take_back(device)
@@ -373,7 +356,7 @@ class EngineState:
             self._last_failed = device.name
             return
         device.move(Lease.FREE)
-        if not self._devices.is_any_held:
+        if not self._devices.count("held"):
             waited = [e for e in self.cases.ready if e.asked and device.name in e.devices]
             for entry in waited:
                 self.cases.strand(entry.batch, device.name)
@@ -407,7 +390,7 @@ class EngineState:
         """The most batches for which the source is to be asked now."""
         if self._stopping or self._exhausted or self._asked:
             return 0
-        hot = min(4 * self._hot * len(self.site.devices), MOST_HOT)
+        hot = min(4 * self._hot * len(self._devices), MOST_HOT)
         window = max(self.site.window, hot)
         return window - self.cases.batches
 
@@ -426,9 +409,11 @@ class EngineState:
     def _start_runs(self) -> None:
         usable = self._devices.usable
         reserved = self._devices.reserve(self.cases.ready.count)
-        for device in self._devices:
-            if device.lease is not Lease.HELD or device.running:
-                continue
+        last = -1
+        for device in self._devices.list_of("idle"):
+            if not self.cases.ready:
+                break
+            last = device.number
             entry = self.cases.ready.peek(device.name, usable)
             if not reserved.isdisjoint(device.site.parts):
                 self._release(device)
@@ -437,18 +422,22 @@ class EngineState:
             elif entry.memory_bytes != device.memory_bytes:
                 self._release(device)  # for a runner with another limit
             else:
-                device.pausing = self._waits_for_judge(device, entry)
-                waits = device.pausing or self._waits_for_pairs(entry)
-                if device.lingering and self._is_built_on(device):
-                    waits = waits or not self._is_burst()
-                device.lingering = device.lingering and waits
-                device.exclusive = entry.interleaved
-                if waits:
-                    self._linger(device)
-                elif is_quiet(
-                    device, entry, self.site, self._building, asking=self._is_asking(entry)
-                ):
-                    self._run(device)
+                self._start_run(device, entry)
+        # Nothing is ready for the others, which changes nothing for those that linger.
+        for device in self._devices.list_of("unsettled" if self._is_keeping else "idle", last):
+            self._idle(device)
+
+    def _start_run(self, device: Borrowing, entry: Ready) -> None:
+        pausing = self._waits_for_judge(device, entry)
+        waits = pausing or self._waits_for_pairs(entry)
+        if device.lingering and self._is_built_on(device):
+            waits = waits or not self._is_burst()
+        lingering = device.lingering and waits
+        device.wait(lingering=lingering, pausing=pausing, exclusive=entry.interleaved)
+        if waits:
+            self._linger(device)
+        elif is_quiet(device, entry, self.site, self._building, asking=self._is_asking(entry)):
+            self._run(device)
 
     def _is_asking(self, entry: Ready) -> bool:
         """Whether the author works or starts, or a step judges a program while others are interleaved."""
@@ -464,36 +453,37 @@ class EngineState:
             return True
         if not self.cases.is_timed(entry.batch) or not is_judged_here(device, entry, self.site):
             return False
-        is_due = unjudged.is_due or any(
-            other.pausing for other in self._devices if other is not device
-        )
+        is_due = unjudged.is_due or self._devices.count("pausing", but=device) > 0
         return unjudged.is_asked or (unjudged.is_waiting and is_due)
 
     def _waits_for_pairs(self, entry: Ready) -> bool:
         """Whether to wait for more batches, to begin as many as devices; not while one is interleaved."""
-        if not entry.interleaved or any(one.is_busy and one.exclusive for one in self._devices):
+        if not entry.interleaved or self._devices.count("alone"):
             return False
-        able = [one for one in self._devices if one.name in entry.devices & self._devices.usable]
-        idle = sum(not (one.is_busy or one.awaited) for one in able)
+        idle = self._devices.count_unoccupied(entry.devices & self._devices.usable)
         found = sum(not entry.devices.isdisjoint(other.devices) for other in self.cases.ready)
         return found < idle and self.cases.are_pairs_coming(entry.devices)
 
     def _idle(self, device: Borrowing) -> None:
         """Keep an idle device if more cases may come that do not need its cores first, as finals."""
-        is_asked_soon = self._room > 0 or bool(self._unjudged.rivals)
-        is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
         rivals = [one.name for one in self._devices.rivals(device)]
         is_wanted = any(map(self.cases.ready.count, rivals))
-        # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
-        is_useful = is_more_to_come or self.cases.looked_up_now
-        if is_wanted or self._is_built_on(device) or not is_useful:
+        if is_wanted or self._is_built_on(device) or not self._is_keeping:
             self._release(device)
         else:
             self._linger(device)
 
+    @property
+    def _is_keeping(self) -> bool:
+        """Whether devices for which nothing is ready are kept, because more cases may come."""
+        is_asked_soon = self._room > 0 or bool(self._unjudged.rivals)
+        is_more_to_come = self._is_more_to_come or self._asked or is_asked_soon
+        # A batch that is looked up may also wait for one that runs like it: no device is asked for it.
+        return is_more_to_come or bool(self.cases.looked_up_now)
+
     def _linger(self, device: Borrowing) -> None:
         if not device.lingering:
-            device.lingering = True
+            device.linger()
             self._due.append(Linger(device=device.name))
 
     def _run(self, device: Borrowing) -> None:
@@ -505,39 +495,40 @@ class EngineState:
         room_bytes = device.site.room_bytes if left_bytes is None else max(left_bytes, 1)
         taken = self.cases.ready.take(device.name, usable, room, room_bytes)
         cases = tuple(case for entry in taken for case in self.cases.start(entry, room_bytes))
-        device.running = cases
-        device.timed = any(self.cases.is_timed(entry.batch) for entry in taken)
+        device.begin(cases, timed=any(self.cases.is_timed(entry.batch) for entry in taken))
         self._due.append(Run(device=device.name, cases=cases))
 
     def _ask_for_devices(self) -> None:
-        usable = self._devices.usable
-        turns = ceil(len(self.cases.ready) / self._hot)
-        coming = sum(device.is_coming for device in self._devices)
-        reserved = self._devices.reserve(self.cases.ready.count)
         is_done = self._stopping or not (self.cases.ready or self._is_more_to_come)
-        may_release = is_done and not self._asked
-        for device in self._devices:
-            if device.lease is Lease.ASKED and may_release:
+        if is_done and not self._asked:
+            for device in self._devices.list_of("asked"):
                 self._release(device)
-            if device.lease is not Lease.FREE or coming >= turns:
-                continue
-            if device.site.count == 1 and not reserved.isdisjoint(device.site.parts):
-                continue
-            rivals = self._devices.rivals(device)
-            if any(one.lease not in (Lease.FREE, Lease.UNUSABLE) for one in rivals):
-                continue
-            entry = self.cases.ready.peek(device.name, usable)
-            if entry is None or (is_shared(device, self.site) and not self._is_burst()):
-                continue
-            if self._waits_for_judge(device, entry) or self._waits_for_pairs(entry):
-                continue
-            coming += 1
-            for waiting in self.cases.ready:
-                waiting.asked = waiting.asked or device.name in waiting.devices
-            device.move(Lease.ASKED)
-            device.memory_bytes = entry.memory_bytes
-            case = self.cases.runnable(entry.batch)[0]
-            self._due.append(Acquire(device=device.name, case=case.key))
+        missing = ceil(len(self.cases.ready) / self._hot) - self._devices.count("coming")
+        if missing <= 0:
+            return
+        reserved = self._devices.reserve(self.cases.ready.count)
+        for device in self._devices.list_of("free"):
+            if device.site.count > 1 or reserved.isdisjoint(device.site.parts):
+                missing -= self._ask_for(device)
+            if not missing:
+                return
+
+    def _ask_for(self, device: Borrowing) -> bool:
+        """Ask for a free device if something is ready that may begin on it now."""
+        rivals = self._devices.rivals(device)
+        if any(one.lease not in (Lease.FREE, Lease.UNUSABLE) for one in rivals):
+            return False
+        if device.is_shared and not self._is_burst():
+            return False
+        entry = self.cases.ready.peek(device.name, self._devices.usable)
+        if entry is None or self._waits_for_judge(device, entry) or self._waits_for_pairs(entry):
+            return False
+        for waiting in self.cases.ready:
+            waiting.asked = waiting.asked or device.name in waiting.devices
+        device.ask(entry.memory_bytes)
+        case = self.cases.runnable(entry.batch)[0]
+        self._due.append(Acquire(device=device.name, case=case.key))
+        return True
 
     def _look_after_sick(self) -> None:
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
@@ -551,7 +542,7 @@ class EngineState:
 
     def _is_built_on(self, device: Borrowing) -> bool:
         """Whether something is built, or can be, that may use the cores of a device."""
-        return bool(self._building or self.cases.to_build) and is_shared(device, self.site)
+        return bool(self._building or self.cases.to_build) and device.is_shared
 
     def _is_burst(self) -> bool:
         """Whether enough is ready to pause building, or nothing is left that could be built."""
@@ -559,11 +550,10 @@ class EngineState:
         return enough or not self._is_more_to_come
 
     def _start_builds(self) -> None:
-        held = find_held(self._devices, self.site)
         for worker, core in enumerate(self.site.workers):
             if not self.cases.to_build:
                 return
-            if worker in self._building or core in held:
+            if worker in self._building or self._are_held({core}):
                 continue
             cases = self.cases.to_build.take(worker, len(self.site.workers))
             if not cases:
@@ -573,17 +563,20 @@ class EngineState:
             self._building.add(worker)
             self._due.append(Build(cases=cases, worker=worker))
 
+    def _are_held(self, cores: Collection[int], *, for_judge: bool = False) -> bool:
+        """Whether nothing may start on one of these cores."""
+        return self._devices.has_held(cores, overlap=self.site.overlap, for_judge=for_judge)
+
     def _start_judging(self) -> None:
         if self._unjudged.is_asked or not self._unjudged.is_waiting:
             return
-        if self.site.judge.isdisjoint(find_held(self._devices, self.site, for_judge=True)):
+        if not self._are_held(self.site.judge, for_judge=True):
             self._due.append(Judge(cases=self._unjudged.take()))
 
     def _start_preparing(self) -> None:
         if self._asking >= self._lanes or not self.cases.waiting:
             return
-        held = find_held(self._devices, self.site)
-        if held and not self.site.author.isdisjoint(held):
+        if self._are_held(self.site.author):
             return
         while self._asking < self._lanes and self.cases.waiting:
             count = min(self._hot, MAX_PREPARED, ceil(len(self.cases.waiting) / self._lanes))

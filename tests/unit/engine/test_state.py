@@ -1370,7 +1370,7 @@ def test_programs_are_judged_at_once() -> None:
 
 def test_a_question_has_so_many_cases_and_bytes() -> None:
     """Large outputs are judged by themselves, so that their memory is free again soon."""
-    unjudged = Unjudged({"d": 0})
+    unjudged = Unjudged({"d": 0}.__getitem__)
     for number in range(MAX_JUDGED + 1):
         unjudged.add(f"s{number}", "d", 0, is_rival=False)
     for name in ("x", "y"):
