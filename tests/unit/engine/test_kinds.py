@@ -123,6 +123,18 @@ def test_kinds_get_batches_in_proportion_to_their_devices() -> None:
     assert not of_kind(commands[first:], Place)
 
 
+def test_a_kind_whose_batches_end_gets_the_next_ones() -> None:
+    """Also beyond its share of the devices."""
+    state = EngineState(two_kinds())
+    placed = place_of(planned(state, *batches_of("a", "b", "c")))
+    for case in ("c", "d"):
+        assert placed[case] == "new"
+        state.step(CaseFinished(case=case), AuthorFreed())
+        following = batches_of(chr(ord(case) + 1))
+        placed |= place_of(state.step(BatchesPlanned(batches=following, exhausted=True)))
+    assert placed["e"] == "new"
+
+
 def test_what_is_built_for_cpus_depends_on_their_kind() -> None:
     """Also what plugins build, but neither programs nor kernels for GPUs."""
     targets = ("cpu", "cpu:native,shift=16", "plugin", "cuda:sm_90a", "command", "sim")

@@ -893,7 +893,7 @@ def test_a_device_that_joins_runs_what_was_planned_before() -> None:
 
 
 def test_a_device_that_joined_is_given_up_and_comes_back_like_others() -> None:
-    """It is looked after; what it failed goes to the devices that were there before."""
+    """It is looked after; it also goes on alone, if the devices that were there before are given up."""
     state = EngineState(boards(1))
     prepared(state, batch("a"), batch("b"))
     grounds = {("cpu", 1): frozenset({"board:9"})}
@@ -904,6 +904,10 @@ def test_a_device_that_joined_is_given_up_and_comes_back_like_others() -> None:
     looked_after = [c for _ in range(MAX_STRIKES) for c in of_kind(state.step(failed), LookAfter)]
     assert looked_after == [LookAfter(devices=("board:9",))]
     assert LookAfter(devices=()) in state.step(Readmitted(device="board:9"))
+    failed = LeaseFailed(device="board:0", outcome=Outcome.INFRA_ERROR)
+    commands = [command for _ in range(MAX_STRIKES) for command in state.step(failed)]
+    assert LookAfter(devices=("board:0",)) in commands
+    assert not of_kind(commands, Strand)
 
 
 def test_nothing_is_looked_after_when_nothing_is_left_to_run() -> None:

@@ -1,6 +1,9 @@
 """Which devices a run uses."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,8 +14,8 @@ from tileyard.base.settings import Settings
 from tileyard.service.choosing import (
     choose_calm,
     choose_devices,
+    find_devices,
     require_fit,
-    require_one_cpu,
     require_timed,
     settle_target,
 )
@@ -172,7 +175,7 @@ def say_gpus(monkeypatch: pytest.MonkeyPatch, archs: tuple[str, ...]) -> None:
     monkeypatch.setattr("tileyard.service.choosing.resolve_devices", lambda *_: gpus)
 
 
-def test_times_are_compared_on_cpus_of_one_kind() -> None:
+def test_times_are_compared_on_cpus_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their number of cores may differ; of several kinds each is named in the one line, with the reason."""
     here, like, other = (
         Device(name=f"cpu:0@{name}", kind="cpu", identity=f"{model}, {count} logical cores")
@@ -182,10 +185,19 @@ def test_times_are_compared_on_cpus_of_one_kind() -> None:
             ("c", "One, x86-64-v3", 8),
         )
     )
-    gpu = Device(name="cuda:0@c", kind="cuda", identity="another")
-    require_one_cpu((here, like, gpu), "why")
+
+    def find(*found: Device) -> tuple[str, tuple[Device, ...]]:
+        async def use(*_: object) -> tuple[Device, ...]:
+            return found
+
+        monkeypatch.setattr("tileyard.service.choosing.use_hosts", use)
+        return asyncio.run(
+            find_devices(cast(Any, SimpleNamespace(hosts=None)), "ssh:a,b,c", (), "cpu", 1.0)
+        )
+
+    assert find(here, like) == ("cpu", (here, like))
     with pytest.raises(UsageError) as refused:
-        require_one_cpu((here, like, other, gpu), "times are compared on one kind")
+        find(here, like, other)
     assert refused.value.message == (
         "CPUs of several kinds: cpu:0@a is One, x86-64-v4, cpu:0@c is One, x86-64-v3"
     )

@@ -38,7 +38,11 @@ def test_an_agent_whose_connection_is_cut_may_still_run(
             run, _ = listening.accept()
         arrival = Arrival(Ticket.make(b""))
         arrival.take(StreamChannel(*await asyncio.open_connection(sock=run)))
-        place = Place("agent-1", arrival=arrival)
+
+        async def expect() -> Arrival:
+            return arrival
+
+        place = Place("agent-1", expect=expect)
         session = HostSession(place, ObjectStore(tmp_path / "objects"), tmp_path / "agent.log")
         agent.sendall(encode_frame(Answered(number=0, answer=greeting)))
         await session.open()

@@ -2,17 +2,21 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from tileyard.base.errors import UsageError
 from tileyard.base.events import CaseEnded, Event
+from tileyard.base.model import Device, KernelWork
 from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.targets.command.given import VARIABLE
 from tileyard.verbs.test.options.test import start_test
+from tileyard.verbs.test.plan import suites
 from tileyard.verbs.test.result.result import SuiteResult
 
 pytestmark = pytest.mark.slow
@@ -77,3 +81,25 @@ def test_the_plans_of_all_parts_are_told(tmp_path: Path) -> None:
     """In the order in which they ran; a suite of programs alone has one."""
     result = pack(tmp_path, stops=False)
     assert [len(plan.pieces) for plan in result.plans] == [2]
+
+
+def test_a_bundle_runs_on_cpus_of_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels were built for one; what is built for the run may have several."""
+    found = tuple(
+        Device(name=f"cpu:0@{name}", kind="cpu", identity=f"One, x86-64-v{level}, 8 logical cores")
+        for name, level in (("a", 3), ("b", 4))
+    )
+
+    async def use(*_: object) -> tuple[Device, ...]:
+        return found
+
+    monkeypatch.setattr(suites, "use_hosts", use)
+    (tmp_path / "suite.toml").touch()
+    start = replace(start_test(str(tmp_path / "suite.toml"), {}), hosts="ssh:a,b")
+    case = SimpleNamespace(id="k/1", work=KernelWork(kernel="k"))
+    suite = cast(Any, SimpleNamespace(cases=(case,)))
+    packed = cast(Any, SimpleNamespace(suite=suite, targets={"k/1": "cpu"}))
+    bench = cast(Any, None)
+    assert asyncio.run(suites._find_hosted(start, bench, suite, None)) == ("cpu", found)
+    with pytest.raises(UsageError, match=r"^CPUs of several kinds: cpu:0@a is One, x86-64-v3, "):
+        asyncio.run(suites._find_hosted(start, bench, suite, packed))
