@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 from tests.conftest import CommandLine
@@ -74,10 +75,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return cli
 
 
+def sum_up(row: dict[str, Any]) -> tuple[object, ...]:
+    """What a row says: its verdict and its numbers."""
+    return tuple(row[name] for name in ("verdict", "base", "head", "unit"))
+
+
 def test_the_program_that_a_toolchain_made_slower_is_named(place: CommandLine) -> None:
-    """Each side's steps get its own toolchain, all four of them; the sides are named by bundle and commit."""
-    done = place.run("regress", "old.tyb", "new.tyb", "suite.toml", "--json")
+    """Each side's steps get its own toolchain, all four of them, also on another host; the sides are named by
+    bundle and commit.
+    """
+    command = ("regress", "old.tyb", "new.tyb", "suite.toml", "--json")
+    done = place.run(*command)
     assert done.returncode == 1, done.stderr
+    there = place.run(*command, "--select", "slow", "--hosts", "local:1")
+    assert there.returncode == 1, there.stderr
+    hosted = json.loads(there.stdout)
+    assert hosted["device"] == "slot:0@local-1"
+    assert [sum_up(row) for row in hosted["rows"]] == [
+        sum_up(row) for row in json.loads(done.stdout)["rows"] if row["case"] == "slow/default"
+    ]
     document = json.loads(done.stdout)
     rows = {row["case"]: row for row in document["rows"]}
     assert {case: row["verdict"] for case, row in rows.items()} == {

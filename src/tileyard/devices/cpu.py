@@ -41,15 +41,9 @@ def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
     """The silicon and its settings in one line, equal if timings are comparable: model, features, number of
     cores, frequency governor and limit if shown, and whether virtual. ``root`` contains ``proc`` and ``sys``.
     """
-    facts = _read_cpuinfo(root)
-    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    flags = _read_flags(_read_cpuinfo(root))
     physical = len({physical_core(core, root) for core in cores})
-    further = [feature for feature in FURTHER_FEATURES if feature in flags]
-    parts = [
-        _name_model(facts),
-        "+".join([_name_level(flags), *further]),
-        f"{len(cores)} logical cores",
-    ]
+    parts = [identify_model(root), f"{len(cores)} logical cores"]
     if physical != len(cores):
         parts.append(f"on {physical} physical")
     parts += _describe_frequency(cores, root)
@@ -61,6 +55,14 @@ def identify_cpu(cores: Sequence[int], root: Path = Path("/")) -> str:
 def name_kind(identity: str) -> str:
     """The parts of a CPU's identity that decide which code it runs: its model and its features."""
     return ", ".join(identity.split(", ")[:2])
+
+
+def identify_model(root: Path = Path("/")) -> str:
+    """The model and its features: the beginning of each identity of its cores."""
+    facts = _read_cpuinfo(root)
+    flags = _read_flags(facts)
+    further = [feature for feature in FURTHER_FEATURES if feature in flags]
+    return f"{_name_model(facts)}, {'+'.join([_name_level(flags), *further])}"
 
 
 def physical_core(core: int, root: Path = Path("/")) -> int:
@@ -82,6 +84,10 @@ def _read_cpuinfo(root: Path) -> dict[str, str]:
     first = _read(root / "proc/cpuinfo").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _read_flags(facts: dict[str, str]) -> set[str]:
+    return set((facts.get("flags") or facts.get("Features") or "").split())
 
 
 def _name_model(facts: dict[str, str]) -> str:

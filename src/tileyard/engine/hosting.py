@@ -139,11 +139,11 @@ async def _ask(host: StepHost, request: Question[AnswerT]) -> AnswerT:
     raise AssertionError("a request to the step host ended without an answer")
 
 
-def make_slots(count: int) -> tuple[Device, ...]:
-    """Return ``count`` slots as devices that own nothing."""
+def make_slots(count: int, cpu: str = "") -> tuple[Device, ...]:
+    """Return ``count`` slots as devices that own nothing, on a ``cpu`` where several hosts have some."""
+    identity = ", ".join(filter(None, ("anonymous slot", cpu)))
     return tuple(
-        Device(name=f"{KIND}:{number}", kind=KIND, identity="anonymous slot")
-        for number in range(count)
+        Device(name=f"{KIND}:{number}", kind=KIND, identity=identity) for number in range(count)
     )
 
 

@@ -96,7 +96,7 @@ async def find_calm(
         choosing = asyncio.to_thread(choose_calm, names, target, bench.settings)
         return target, *await choosing
     target, found = await find_devices(bench, hosts, names, target, queue_limit_s)
-    _require_one_kind(found)
+    require_one_kind(found)
     return target, found, ()
 
 
@@ -174,7 +174,7 @@ def choose_calm(
     """
     devices = choose_devices(names, target, settings)
     if names:
-        _require_one_kind(devices)
+        require_one_kind(devices)
     if names or not all(find_class(device.kind).is_cores for device in devices):
         return devices if names else devices[:1], ()
     from tileyard.devices.survey import (
@@ -189,7 +189,8 @@ def choose_calm(
     return choose_devices((f"cpu:cores={format_cores(free)}",), target, settings), (note,)
 
 
-def _require_one_kind(devices: Sequence[Device]) -> None:
+def require_one_kind(devices: Sequence[Device]) -> None:
+    """Raise UsageError for devices whose times cannot be compared."""
     for other in devices[1:]:
         if other.identity != devices[0].identity:
             raise UsageError(

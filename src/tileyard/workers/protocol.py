@@ -160,7 +160,8 @@ class CommandRun(Record):
     """What is run for a case, besides its artifact.
     ``folder`` is the case's own, with ``{work}`` in ``data`` and temporary files in ``tmp``; ``env`` is added
     to the runner's environment; ``name`` is the case's in a hot run. ``own_build``: what the case itself
-    needs of a shared build. ``suite`` and ``toolchain`` are folders, or, on the way to another host, trees.
+    needs of a shared build. ``suite`` and ``toolchain`` are folders, or, on the way to another host, trees,
+    as are ``folders`` that variables list by their paths on the engine's host.
     ``is_judged``: exit code 0 alone proves nothing. ``memory_bytes`` bounds the address space of each
     process, 0 for no limit. ``inherited`` are variables of the engine's host that steps inherit by name.
     """
@@ -172,6 +173,7 @@ class CommandRun(Record):
     toolchain: str = ""
     hot: HotRun | None = None
     env: dict[str, str] = {}
+    folders: dict[str, Digest] = {}
     inherited: dict[str, str] = {}
     is_judged: bool = False
     own_build: str = ""

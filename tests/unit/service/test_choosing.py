@@ -11,11 +11,13 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
+from tileyard.engine.hosting import make_slots
 from tileyard.service.choosing import (
     choose_calm,
     choose_devices,
     find_devices,
     require_fit,
+    require_one_kind,
     require_timed,
     settle_target,
 )
@@ -47,6 +49,14 @@ def test_what_is_built_for_checks_is_not_timed() -> None:
             require_timed(target)
     for target in ("cpu", "cpu:native,optimize=1", "cuda:sm_90a", "scripted"):
         require_timed(target)
+
+
+def test_times_are_compared_on_one_kind_of_cpu() -> None:
+    """Also on the anonymous slots of several hosts."""
+    one, *others = (device for cpu in ("a", "a", "b") for device in make_slots(1, cpu))
+    require_one_kind((one, others[0]))
+    with pytest.raises(UsageError, match="is anonymous slot, a, and slot:0 is anonymous slot, b"):
+        require_one_kind((one, *others))
 
 
 def test_each_device_is_used_once(settings: Settings) -> None:

@@ -27,6 +27,7 @@ from tileyard.base.model import Device, Digest, Outcome, Side
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
+from tileyard.devices.cpu import identify_model
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
@@ -416,7 +417,8 @@ class Agent:
         )
         timed = {core for device in devices for core in device.cores}
         free = tuple(core for core in settings.cores if core not in timed)
-        slots = make_slots(len(settings.cores) if order.slots < 0 else order.slots)
+        count = len(settings.cores) if order.slots < 0 else order.slots
+        slots = make_slots(count, identify_model())
         places = asyncio.Semaphore(max(1, len(slots)))
         anonymous = AnonymousSlots(self._steps, slots, places)
         self._lenders = LocalDevices(self._site, devices), anonymous
@@ -467,14 +469,20 @@ class Agent:
                 assert_never(order)
 
     def _open_toolchain(self, order: OpenToolchain) -> tuple[Digest, ...]:
-        """Tell the processes that run steps, which start later, where the toolchain is."""
+        """Tell the processes that run steps, which start later, where the toolchain is, or note it for those
+        that name its tree.
+        """
         if not self._objects.has(order.bundle):
             return (order.bundle,)
         make_folder(self._folder)
         named = self._folder / Path(order.name).name  # errors have its name
         named.unlink(missing_ok=True)
         named.symlink_to(self._objects.path(order.bundle).absolute())
-        tell_site(place_toolchain(named, order.commit, self._settings.home))
+        site = place_toolchain(named, order.commit, self._settings.home)
+        if order.tree:
+            self._trees.toolchains[order.tree] = site
+        else:
+            tell_site(site)
         return ()
 
     def _offer_builders(self, order: OfferBuilders) -> CompilePool:

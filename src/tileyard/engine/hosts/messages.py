@@ -120,11 +120,14 @@ class IdentifyPython(Record, tag="identify_python"):
 
 
 class OpenToolchain(Record, tag="open_toolchain"):
-    """Unpack this bundle, an object, for all steps. Answer: ObjectsWanted: it, or none once that is done."""
+    """Unpack this bundle, an object, for the steps whose toolchain has this ``tree``, empty for all steps.
+    Answer: ObjectsWanted: it, or none once that is done.
+    """
 
     bundle: Digest
     name: str
     commit: str
+    tree: str = ""
 
 
 class ObjectPart(Record, tag="object_part"):

@@ -4,12 +4,14 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from tileyard.artifacts.copying import scratch_folder
+from tileyard.artifacts.digests import IGNORED
 from tileyard.artifacts.folders import Listing, decode_listing, encode_listing
 from tileyard.artifacts.inputs import list_inputs, pack_inputs
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
@@ -35,6 +37,13 @@ class FarPrograms:
     def __init__(self, home: Path) -> None:
         self._stores = Stores(home)
         self._suites: dict[tuple[str, frozenset[str]], Digest] = {}
+        self._folders: dict[str, Digest] = {}
+        self._toolchains: dict[str, StepSite] = {}
+
+    def note_toolchain(self, site: StepSite) -> str:
+        """Note the place of a toolchain of some steps; it has another one on each host. Returns its tree."""
+        self._toolchains[site.toolchain] = site
+        return site.tree
 
     def prepare(self, entry: RunEntry) -> tuple[RunEntry, tuple[SentTree, ...]]:
         """An entry as it is for other hosts, with trees in place of folders, and these trees.
@@ -51,7 +60,11 @@ class FarPrograms:
         if golden.tree:
             trees.append(self._find(golden.tree, golden.part.path))
             golden = msgspec.structs.replace(golden, tree=trees[-1].digest)
-        far = _generalize(command, trees[0].digest)
+        far = _generalize(command, trees[0].digest, self._toolchains.get(command.toolchain))
+        folders = {path: self._find_folder(path) for path in self._list_folders(far.env)}
+        trees += folders.values()
+        named = {path: tree.digest for path, tree in folders.items()}
+        far = msgspec.structs.replace(far, folders=named)
         return msgspec.structs.replace(entry, command=far, golden=golden), tuple(trees)
 
     async def fetch_work(
@@ -88,6 +101,24 @@ class FarPrograms:
                 )
         return ""
 
+    def _list_folders(self, env: Mapping[str, str]) -> frozenset[str]:
+        """The folders of the run's data directory that variables list, such as a checkout's modules."""
+        texts = {entry for text in env.values() for entry in text.split(os.pathsep)}
+        home = self._stores.home
+        return frozenset(
+            one for one in texts if Path(one).is_relative_to(home) and Path(one).is_dir()
+        )
+
+    def _find_folder(self, path: str) -> SentTree:
+        if path not in self._folders:
+            inside = [str(one) for one in Path(path).iterdir() if one.name not in IGNORED]
+            self._folders[path] = pack_inputs(inside, Path(path), self._stores.objects)
+        try:
+            return self._find(self._folders[path])
+        except DamagedError:
+            self._folders.pop(path, None)
+            raise
+
     def _find(self, tree: Digest, part: str = "") -> SentTree:
         folder = self._stores.trees.path(tree, part)
         listing = self._stores.trees.listing(tree).narrowed(part)
@@ -111,16 +142,19 @@ def _steps(command: CommandRun) -> tuple[Step, ...]:
     return (command.run, *(() if command.hot is None else (command.hot.step,)))
 
 
-def _generalize(command: CommandRun, suite: Digest) -> CommandRun:
-    """A command without this host's paths: its suite is a tree, and its texts name places."""
+def _generalize(command: CommandRun, suite: Digest, toolchain: StepSite | None) -> CommandRun:
+    """A command without this host's paths: its suite and toolchain are trees, and its texts name places."""
     site = StepSite(suite=command.suite)
     named = {name for step in _steps(command) for name in step.inherits}
     hot = command.hot
+    own = {} if toolchain is None else toolchain.env
     return msgspec.structs.replace(
         command,
         run=_generalize_step(command.run, site),
         hot=hot and msgspec.structs.replace(hot, step=_generalize_step(hot.step, site)),
         suite=suite,
+        toolchain="" if toolchain is None else toolchain.tree,
+        env={name: text for name, text in command.env.items() if own.get(name) != text},
         inherited={name: os.environ[name] for name in sorted(named) if name in os.environ},
     )
 

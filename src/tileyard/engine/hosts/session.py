@@ -303,11 +303,10 @@ class HostSession:
                 raise UsageError(f"host {self.name}: files of a tree are gone again")
             self._known.add(tree.digest)
 
-    async def open_toolchain(self, bundle: Path, digest: Digest, commit: str) -> None:
-        """Have the host unpack a toolchain for its steps. Raises as ``follow``."""
-        order = OpenToolchain(bundle=digest, name=bundle.name, commit=commit)
+    async def open_toolchain(self, bundle: Path, order: OpenToolchain) -> None:
+        """Have the host unpack a toolchain, which is in a bundle here. Raises as ``follow``."""
         if (await self.ask(order, ObjectsWanted)).digests:
-            await self._send_each([read_parts(bundle, digest)])
+            await self._send_each([read_parts(bundle, order.bundle)])
             await self.ask(order, ObjectsWanted)
 
     async def fetch_objects(self, digests: Iterable[Digest]) -> None:

@@ -24,8 +24,7 @@ from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
 from tileyard.devices.classes import find_cpu_kinds
-from tileyard.devices.cpu import MAX_CORES, name_kind
-from tileyard.devices.registry import parse_device
+from tileyard.devices.cpu import MAX_CORES, identify_model
 from tileyard.engine.compilers import Builders
 from tileyard.engine.hosts.building import HostBuilders, HostedPool, UsedCores
 from tileyard.engine.hosts.messages import (
@@ -39,6 +38,7 @@ from tileyard.engine.hosts.messages import (
     DeviceWaits,
     FindDevices,
     IdentifyPython,
+    OpenToolchain,
     OrderDone,
     PythonIdentified,
     ReleaseDevice,
@@ -59,6 +59,7 @@ from tileyard.engine.hosts.works import identify_python
 from tileyard.engine.provider import Join, LeaseLostError, Slot, Waiting, Watch
 from tileyard.engine.yard import Yard
 from tileyard.processes.keeper_line import name_job
+from tileyard.targets.command.given import StepSite
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
 from tileyard.workers.protocol import CaseBegan, CaseRan, RunEntry
 
@@ -89,7 +90,7 @@ class RemoteDevices:
         self.programs = FarPrograms(settings.home)
         self.withdrawn = 0
         self._pythons: dict[str, str] = {}
-        self._toolchain: tuple[Path, Digest, str] | None = None
+        self._toolchains: dict[str, tuple[Path, OpenToolchain]] = {}
         self._withdrawing: set[asyncio.Task[None]] = set()
         self.used = UsedCores()
 
@@ -215,7 +216,7 @@ class RemoteDevices:
         """
         found = await self._find_on(session)
         builders = self._make_builders(session, found)
-        kinds = {host.kind for host in self._hosts} - {""} or {self._find_own_kind()}
+        kinds = {host.kind for host in self._hosts} - {""} or {identify_model()}
         if builders.kind and builders.kind not in kinds:
             known = " and ".join(sorted(kinds))
             raise UsageError(f"host {session.name} has {builders.kind}, and the run {known}")
@@ -298,21 +299,22 @@ class RemoteDevices:
             await _require_python(session, path, identity)
         if self._open is not None:
             await builders.open(*self._open)
-        if self._toolchain is not None:
-            await session.open_toolchain(*self._toolchain)
+        for bundle, order in self._toolchains.values():
+            await session.open_toolchain(bundle, order)
 
-    async def open_toolchain(self, bundle: Path, commit: str) -> None:
-        """Have every host unpack a toolchain for its steps. Raises TileyardError."""
+    async def open_toolchain(self, bundle: Path, commit: str, site: StepSite | None = None) -> None:
+        """Have every host unpack a toolchain for its steps, or only for those that have it here as their
+        ``site``. Raises TileyardError.
+        """
         digest = await asyncio.to_thread(lambda: digest_file(bundle.resolve()))
-        self._toolchain = bundle, digest, commit
-        await self._ask_all(lambda session: session.open_toolchain(bundle, digest, commit))
+        tree = "" if site is None else self.programs.note_toolchain(site)
+        order = OpenToolchain(bundle=digest, name=bundle.name, commit=commit, tree=tree)
+        self._toolchains[tree] = bundle, order
+        await self._ask_all(lambda session: session.open_toolchain(bundle, order))
 
     def _note_lost(self, host: str, why: str) -> None:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
         self.emit(self.lost[-1])
-
-    def _find_own_kind(self) -> str:
-        return name_kind(parse_device("cpu", self._settings).identity)
 
     async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
@@ -320,7 +322,7 @@ class RemoteDevices:
         builders = dict(zip(self._sessions, self._hosts, strict=True))
         await self._ask_all(lambda session: builders[session].open(*asked))
         has_cpus = any(host.kind for host in self._hosts)
-        own_kind = self._find_own_kind() if has_cpus else ""
+        own_kind = identify_model() if has_cpus else ""
         sides = yard.authors.sides
         self._pool = HostedPool(own, self._hosts, sides, self._objects, own_kind=own_kind)
         self.used = self._pool.used

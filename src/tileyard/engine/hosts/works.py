@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -34,8 +35,9 @@ from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import DamagedError, TileyardError, UsageError
 from tileyard.base.model import Digest
 from tileyard.base.modes import make_folder, mode_in
+from tileyard.targets.command.given import StepSite
 from tileyard.workers.command_runs import DATA
-from tileyard.workers.protocol import RunEntry
+from tileyard.workers.protocol import CommandRun, RunEntry
 
 SMALL_BYTES = 64 << 10
 """So much of what a program left is sent together with its end."""
@@ -162,6 +164,8 @@ class ArrivedTrees:
     def __init__(self, place: Path, objects: ObjectStore) -> None:
         self.files = ObjectStore(place / "files")
         self.trees = Trees(objects)
+        self.toolchains: dict[str, StepSite] = {}
+        """By tree: those that only some steps use."""
         self._objects = objects
         self._place = place
         self._suites: dict[Digest, Path] = {}
@@ -217,6 +221,25 @@ class ArrivedTrees:
         copy_file(source, target, mode)
         self._copied[key] = target, stamp_of(target.lstat())
 
+    def settle(self, command: CommandRun) -> CommandRun:
+        """A command with its toolchain here, and with variables that list folders of this host. Raises
+        DamagedError, HomeError and UsageError.
+        """
+        here = {path: str(self.trees.path(tree)) for path, tree in command.folders.items()}
+        env = {name: _replace_entries(text, here) for name, text in command.env.items()}
+        if here:  # trees are read-only, and Python would write beside the modules that it imports
+            env.setdefault("PYTHONPYCACHEPREFIX", str(self._place / "pycache"))
+        if not command.toolchain:
+            return msgspec.structs.replace(command, env=env)
+        site = self.toolchains.get(command.toolchain)
+        if site is None:
+            raise UsageError(f"toolchain {command.toolchain} was not opened here")
+        return msgspec.structs.replace(command, toolchain=site.toolchain, env={**site.env, **env})
+
+
+def _replace_entries(text: str, places: Mapping[str, str]) -> str:
+    return os.pathsep.join(places.get(entry, entry) for entry in text.split(os.pathsep))
+
 
 class CaseFolders:
     """The folders of cases that run on one device of an agent, below ``place``, until its next batch."""
@@ -247,7 +270,9 @@ class CaseFolders:
             raise AssertionError(f"case {entry.case} is not a case of programs")
         folder = self._place / str(next(self._numbers))
         suite = self._arrived.open_suite(Digest(command.suite))
-        command = msgspec.structs.replace(command, folder=str(folder), suite=str(suite))
+        command = msgspec.structs.replace(
+            self._arrived.settle(command), folder=str(folder), suite=str(suite)
+        )
         return msgspec.structs.replace(entry, command=command, log=f"{folder}.log")
 
     def keep(self, entry: RunEntry) -> tuple[Digest, tuple[str, ...]]:

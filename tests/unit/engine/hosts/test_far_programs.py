@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tileyard.artifacts.manifest import Manifest, publish
@@ -81,7 +82,7 @@ class Run:
                 inputs=(),
                 outputs=(),
                 tree=golden,
-                part=GoldenPart(path=part, is_linked=True),
+                part=GoldenPart(path=part, is_linked=bool(golden)),
             ),
             specs=(),
             scalars=(),
@@ -156,6 +157,28 @@ def test_variables_and_paths_are_those_of_the_right_host(
     data = tmp_path / "there" / "data"
     assert not (data / "work").exists()
     assert not [*data.glob("objects/tmp/*")]
+
+
+def test_folders_of_the_run_that_variables_list_go_there(tmp_path: Path) -> None:
+    """Such as a checkout's modules, with a package that is linked there; other folders are the host's."""
+    run = Run(tmp_path)
+    checkout = run.home / "sides" / "tree"
+    (checkout / "__pycache__").mkdir(parents=True)
+    (checkout / "number.py").write_text("VALUE = 7")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("VALUE = 8")
+    (checkout / "linked").symlink_to(tmp_path / "package")
+    script = "import linked, number, sys; print(number.VALUE, linked.VALUE, sys.path[1:3])"
+    entry = run.entry(Step(argv=(sys.executable, "-c", script)))
+    assert entry.command is not None
+    env = {"PYTHONPATH": f"{checkout}:{tmp_path}"}
+    entry = msgspec.structs.replace(entry, command=msgspec.structs.replace(entry.command, env=env))
+    ran, log = asyncio.run(run.there(there_with(tmp_path / "there"), entry))
+    assert ran.outcome is Outcome.PASSED, ran.message
+    *_, said, _ = log.splitlines()
+    assert said.startswith(f"7 8 ['{tmp_path}/there/data/objects/trees/")
+    assert said.endswith(f"', '{tmp_path}']")
+    assert not [*(tmp_path / "there" / "data" / "objects").rglob("__pycache__")]
 
 
 def test_a_host_without_room_is_one_line_and_keeps_nothing(tmp_path: Path) -> None:

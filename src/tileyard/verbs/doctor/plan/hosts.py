@@ -17,8 +17,7 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
-from tileyard.devices.cpu import name_kind
-from tileyard.devices.registry import parse_device
+from tileyard.devices.cpu import identify_model
 from tileyard.engine.foreign_queue.far_side import read_token
 from tileyard.engine.foreign_queue.slots import leaving_token
 from tileyard.engine.hosts.asking import HostAnswer, ask_hosts
@@ -151,7 +150,7 @@ def read_versions(settings: Settings) -> dict[str, str]:
         "TileLang": find_version("tilelang"),
         "CUDA": cuda,
         COMPILER: compiler,
-        CPU: name_kind(parse_device("cpu", settings).identity),
+        CPU: identify_model(),
     }
 
 

@@ -1,8 +1,10 @@
 """The verb ``regress``: builds kernels or programs of two sides, and times them where they differ."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,14 +16,15 @@ from tileyard.base.model import Case, Device, KernelWork, Measure, Side
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
 from tileyard.engine.hosting import make_slots
+from tileyard.engine.hosts.slots import RemoteDevices
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import add_joined, choose_calm, find_calm, use_hosts
+from tileyard.service.choosing import add_joined, find_calm, require_one_kind, use_hosts
 from tileyard.service.runs import Ending, Plan
 from tileyard.show.view import kind_of
 from tileyard.show.words import ask_about_reference
-from tileyard.targets.command.given import site_variables
+from tileyard.targets.command.given import StepSite, site_variables
 from tileyard.targets.registry import COMMAND, list_shifted
 from tileyard.verbs.regress.options.start import StartRegress
 from tileyard.verbs.regress.plan.pairs import (
@@ -34,6 +37,7 @@ from tileyard.verbs.regress.plan.pairs import (
     find_controls,
     fold_pairs,
 )
+from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.regress.plan.side_kernels import open_sides
 from tileyard.verbs.regress.plan.sides import (
     FindStored,
@@ -52,8 +56,8 @@ from tileyard.verbs.regress.result import (
     require_reported,
 )
 from tileyard.verbs.test.plan.side_suites import find_common, open_scripts, open_suite, read_sides
-from tileyard.verbs.test.plan.source import find_targets
-from tileyard.verbs.test.result.result import count_devices
+from tileyard.verbs.test.plan.source import find_pythons, find_targets
+from tileyard.verbs.test.result.result import SuiteCase, count_devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,14 +176,10 @@ async def _open_programs(
     sides: Mapping[str, Side],
     stored: Mapping[str, StoredSide],
 ) -> _Opened:
-    """Open the programs of both sides, which run alone while timed: without named devices one slot is enough.
-    On a slot a program's own work counts, which other work does not change; a device works while the program
-    waits.
+    """Open the programs of both sides. On a slot a program's own work counts, which other work does not
+    change; a device works while the program waits.
     """
-    if start.hosts:
-        raise UsageError("--hosts: programs are compared on this host", "kernels can be on others")
-    named = choose_calm(start.devices, COMMAND, bench.settings)[0] if start.devices else ()
-    usual = Measure(of="wall_time" if named else "cpu_time")
+    usual = Measure(of="wall_time" if start.devices else "cpu_time")
     paths = zip(sides, start.suite or (), strict=False)
     asked = {name: (sides[name], path) for name, path in paths if name not in stored}
     read = await read_sides(asked, start.request.select, bench.settings)
@@ -193,11 +193,15 @@ async def _open_programs(
         name: open_suite(one.suite, one.cases, one.quarantined, sides[name])
         for name, one in stored.items()
     }
-    suites = {name: read[name] if named else read[name].hold_one() for name in sides}
+    suites = {name: read[name] if start.devices else read[name].hold_one() for name in sides}
     common = find_common(suites)
     compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
-    devices = add_joined(named or make_slots(1), count_devices(compared))
     sites = {name: suite.site for name, suite in suites.items()}
+    found = await _find_grounds(start, bench)
+    devices = add_joined(found, count_devices(compared))
+    if bench.hosts is not None:
+        await _prepare_hosts(bench.hosts, sides, sites, compared)
+    spared = max(suite.quarantined for suite in suites.values())
     placed = tuple(
         msgspec.structs.replace(side, python="", variables=site_variables(sites[name]))
         for name, side in sides.items()
@@ -216,9 +220,52 @@ async def _open_programs(
             proves=False,
             targets=find_targets(compared),
         ),
-        notes=_tell_of_spared(max(suite.quarantined for suite in suites.values())),
+        notes=(*_tell_of_spared(spared), *(_warn_of_modules(sides, sites) if start.hosts else ())),
         packed=find_entries(stored, cases) if stored else None,
     )
+
+
+async def _find_grounds(start: StartRegress, bench: Bench) -> Sequence[Device]:
+    """The devices on which programs are timed alone: without named ones one slot, or one of each host."""
+    queue_limit_s = start.request.queue_limit_s
+    if start.hosts and not start.devices:
+        slots = await use_hosts(bench, start.hosts, queue_limit_s=queue_limit_s, slots=1)
+        require_one_kind(slots)
+        return slots
+    if not start.devices:
+        return make_slots(1)
+    _, found, _ = await find_calm(bench, start.hosts, start.devices, COMMAND, queue_limit_s)
+    return found
+
+
+async def _prepare_hosts(
+    hosts: RemoteDevices,
+    sides: Mapping[str, Side],
+    sites: Mapping[str, StepSite],
+    compared: Sequence[SuiteCase],
+) -> None:
+    """Have other hosts ready for the steps of both sides. Raises UsageError if a Python differs there."""
+    await hosts.require_pythons(
+        sorted({*find_pythons(compared), *(side.python for side in sides.values())} - {""})
+    )
+    for name, side in sides.items():
+        if side.toolchain:
+            await hosts.open_toolchain(Path(side.toolchain), "", sites[name])
+
+
+def _warn_of_modules(sides: Mapping[str, Side], sites: Mapping[str, StepSite]) -> Iterator[str]:
+    """That programs of a working tree import modules that do not go to other hosts, as a revision's do."""
+    for name, side in sides.items():
+        is_tree = not (side.stored or side.python or "PYTHONPATH" in side.variables)
+        project = Project.of(Path(sites[name].suite)) if is_tree else None
+        if project is None:
+            continue
+        listed = project.step_variables(project.root).get("PYTHONPATH", "").split(os.pathsep)
+        if own := [one for one in filter(None, listed) if Path(one).is_relative_to(project.root)]:
+            yield (
+                f"{name}: modules in {', '.join(own)} do not go to other hosts, which may have others there; "
+                "those of a commit do"
+            )
 
 
 def _tell_of_spared(spared: int) -> tuple[str, ...]:

@@ -1,12 +1,16 @@
 """A suite as a source of cases: its pieces, longest first; then failed cases again, if they may be flaky."""
 
+import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from tileyard.artifacts.objects import canonical_json
+from tileyard.artifacts.program_files import PYTHON
 from tileyard.base.model import (
     Batch,
     BuildPart,
@@ -17,9 +21,12 @@ from tileyard.base.model import (
     Limits,
     Outcome,
     Record,
+    Step,
     Trial,
+    Work,
     is_retried,
 )
+from tileyard.targets.command.given import PATH_END
 from tileyard.verbs.test.result.result import Plan, SuiteCase
 
 
@@ -118,6 +125,24 @@ class _Turns:
         self.slots = part.plan.slots
         self.pieces = deque(enumerate(part.plan.pieces))
         self.begun = 0
+
+
+def list_held(work: Work) -> Sequence[Step]:
+    """The steps that hold a device."""
+    if not isinstance(work, CommandWork):
+        return ()
+    return (work.run,) if work.hot is None else (work.run, work.hot.step)
+
+
+def find_pythons(cases: Iterable[SuiteCase]) -> list[str]:
+    """The interpreters that steps name which hold a device."""
+    found, own = set(), re.compile(re.escape(sys.executable) + PATH_END)
+    for step in (step for case in cases for step in list_held(case.work)):
+        if any(map(own.search, (*step.argv, *step.env.values()))):
+            found.add(sys.executable)
+        if PYTHON.fullmatch(Path(step.argv[0]).name):
+            found.add(step.argv[0])
+    return sorted(found)
 
 
 def find_targets(cases: Iterable[SuiteCase]) -> dict[str, dict[str, BuildPart]]:

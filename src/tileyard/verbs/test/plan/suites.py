@@ -1,7 +1,5 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
-import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,7 +12,6 @@ from tileyard.artifacts.bundles import Packing, open_bundle, read_manifest, writ
 from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.artifacts.program_files import PYTHON
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import Note, RunStarted, StepKind, describe_lost
 from tileyard.base.model import (
@@ -23,9 +20,7 @@ from tileyard.base.model import (
     KernelWork,
     Outcome,
     Side,
-    Step,
     Trial,
-    Work,
     find_case,
 )
 from tileyard.base.settings import Settings
@@ -49,7 +44,7 @@ from tileyard.service.choosing import (
 )
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
-from tileyard.targets.command.given import PATH_END, StepSite, find_site, tell_site
+from tileyard.targets.command.given import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, find_needs, is_timed
 from tileyard.verbs.test.options.suites import Wish
 from tileyard.verbs.test.options.test import StartTest
@@ -83,7 +78,13 @@ from tileyard.verbs.test.plan.pieces import parse_shard
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.side_suites import open_site
-from tileyard.verbs.test.plan.source import Part, SuiteSource, find_targets
+from tileyard.verbs.test.plan.source import (
+    Part,
+    SuiteSource,
+    find_pythons,
+    find_targets,
+    list_held,
+)
 from tileyard.verbs.test.result.achieved import (
     Achieved,
     Startup,
@@ -137,16 +138,9 @@ def _find_mask(device: Device, settings: Settings) -> str:
 def _names_device(work: CommandWork) -> bool:
     return any(
         "{device}" in text
-        for step in _list_held(work)
+        for step in list_held(work)
         for text in (*step.argv, *step.env.values(), step.cwd)
     )
-
-
-def _list_held(work: Work) -> Sequence[Step]:
-    """The steps that hold a device."""
-    if not isinstance(work, CommandWork):
-        return ()
-    return (work.run,) if work.hot is None else (work.run, work.hot.step)
 
 
 def explain_cases(
@@ -333,13 +327,7 @@ class _OpenSuite:
     @property
     def pythons(self) -> list[str]:
         """The interpreters that steps name which hold a device."""
-        found, own = set(), re.compile(re.escape(sys.executable) + PATH_END)
-        for step in (one for c in self._outlook.selection.cases for one in _list_held(c.work)):
-            if any(map(own.search, (*step.argv, *step.env.values()))):
-                found.add(sys.executable)
-            if PYTHON.fullmatch(Path(step.argv[0]).name):
-                found.add(step.argv[0])
-        return sorted(found)
+        return find_pythons(self._outlook.selection.cases)
 
     def _require_lent(self, selected: Sequence[SuiteCase]) -> None:
         """Raise UsageError for a program that cannot run on other hosts."""
