@@ -279,6 +279,7 @@ DECLARED = """
 [[device]]
 name = "npu:{number}"
 id = "card {number}"
+identity = "card"
 """
 
 
@@ -292,6 +293,61 @@ def borrower(cli: CommandLine) -> CommandLine:
     (cli.cwd / "hosts.toml").write_text(hosts)
     cli.env["PLACE"] = str(cli.cwd)
     return cli
+
+
+PAIRS = """
+name = "pairs"
+env = ["PLACE"]
+[run]
+argv = ["sh", "-c", '''
+at=$PLACE/$(basename $TILEYARD_LOCK_DIR)
+for card in $(echo {device_physical} | tr , " "); do mkdir -p $at && mkdir $at/$card || exit 3; done
+echo {device} {device_physical} $TASK_DEVICE > seen
+sleep 0.2
+for card in $(echo {device_physical} | tr , " "); do rmdir $at/$card || exit 4; done
+''']
+env = ["PLACE"]
+[[testcase]]
+name = "pair"
+devices = 2
+case = [{ name = "a" }, { name = "b" }, { name = "c" }]
+[[testcase]]
+name = "single"
+case = [{ name = "a" }, { name = "b" }, { name = "c" }, { name = "d" }]
+"""
+
+
+def test_cases_that_hold_two_cards_get_them_of_one_host(borrower: CommandLine) -> None:
+    """Both or neither, beside cases that hold one of them, with the variables of a run on that host. A case
+    that needs more cards than a host has is one line.
+    """
+    cli, folder = borrower, borrower.cwd
+    (folder / "pairs.toml").write_text(PAIRS)
+    hosts = "".join(REACHED.format(host=host) for host in (1, 2))
+    (folder / "hosts.toml").write_text(hosts)
+    command = ("test", "pairs.toml", "--split", "1ms", "--keep-work", "--json")
+    here = ("--devices", "npu:0", "--devices", "npu:5")
+    found = []
+    for words, own in ((here, "far"), (("--hosts", "hosts.toml", "--devices", "npu"), "none")):
+        home = folder / f"home-{own}"
+        cli.env |= {"TILEYARD_HOST_CONFIG": str(folder / own), "TILEYARD_HOME": str(home)}
+        done = cli.run(*command, *words)
+        assert done.returncode == 0, done.stderr + done.stdout
+        seen = {path.parts[-4:-2]: path.read_text() for path in home.glob("work/*/*/*/data/seen")}
+        found.append((verdicts_of(done.stdout), seen))
+    (_, seen_here), (there, seen_there) = found
+    pairs = {case: one for case, one in there.items() if case.startswith("pair")}
+    held = {one["attempts"][0]["device"] for one in pairs.values()}
+    assert held <= {"npu:0,5@card1", "npu:0,5@card2"}
+    assert len(seen_here) == 7
+    assert {(case, seen_there[case]) for case in seen_there if case[0] == "pair"} == {
+        (case, seen_here[case]) for case in seen_here if case[0] == "pair"
+    }
+    (folder / "pairs.toml").write_text(PAIRS.replace("devices = 2", "devices = 3"))
+    refused = cli.run(*command, "--hosts", "hosts.toml", "--devices", "npu")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
+    assert "case pair/a needs 3 devices of one kind on one host, and there are" in refused.stderr
+    assert "npu:0@card1, npu:5@card1, npu:0@card2, npu:5@card2 (" in refused.stderr
 
 
 def test_two_jobs_take_turns_on_the_cards_of_three_hosts(borrower: CommandLine) -> None:

@@ -168,13 +168,14 @@ def test_each_fault_is_blamed_on_its_case(cli: CommandLine) -> None:
 
 
 def test_a_suite_of_kernels_ends_alike(place: CommandLine) -> None:
-    """Kernels run on other hosts, also beside programs; a case that holds two devices is refused."""
+    """Kernels run on other hosts, also beside programs; devices of two hosts are not held at once."""
     (place.cwd / "suite.toml").write_text(MIXED, encoding="utf-8")
     here = ends_of(place.run("test", "double.py", "--json"))
     there = ("test", "suite.toml", "--hosts", "local:2", "--devices", "cpu:0")
     refused = place.run(*there)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "pair/default holds 2 devices" in refused.stderr
+    names = "there are cpu:0@local-1, cpu:0@local-2"
+    assert f"pair/default needs 2 devices of one kind on one host, and {names}" in refused.stderr
     hosted = ends_of(place.run(*there, "--skip", "pair", "--json"))
     assert here == {"double/small": ("passed", "cpu:0"), "double/large": ("passed", "cpu:0")}
     assert hosted.keys() == {*here, "program/default"}

@@ -64,7 +64,7 @@ from tileyard.engine.compilers import Builder, Builders, CompilePool, choose_cor
 from tileyard.engine.judge import READY
 from tileyard.engine.judging import Judging
 from tileyard.engine.ledger import Ledger, Progress
-from tileyard.engine.lending import DeviceSite
+from tileyard.engine.lending import DeviceSite, find_parts
 from tileyard.engine.preparation import (
     Preparation,
     builder_of,
@@ -536,7 +536,7 @@ class Driver:
             appetite=slot.appetite,
             room_bytes=self._yard.handed_over.room_bytes(slot.device.name),
             count=slot.device.count,
-            parts=frozenset(slot.device.locks or (slot.device.name.partition("*")[0],)),
+            parts=find_parts(slot.device),
         )
 
 

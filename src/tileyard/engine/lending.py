@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from tileyard.base.model import Record
+from tileyard.base.model import Device, Record
 
 MAX_STRIKES = 3
 """Failures in a row to give a runner after which a run gives a device up, until quarantine ends."""
@@ -28,6 +28,12 @@ class DeviceSite(Record):
     room_bytes: int = 0
     count: int = 1
     parts: frozenset[str] = frozenset()
+
+
+def find_parts(device: Device) -> frozenset[str]:
+    """The ``parts`` of a device: its locks; the names of devices of another host, whose locks are there."""
+    names = [one.name for one in device.members] or [device.name.partition("*")[0]]
+    return frozenset(device.locks or names)
 
 
 class Lease(enum.Enum):

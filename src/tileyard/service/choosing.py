@@ -3,7 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -21,7 +22,21 @@ from tileyard.processes.keeper_line import SESSION, find_job
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed
 
 if TYPE_CHECKING:
+    from tileyard.engine.hosts.slots import RemoteDevices
     from tileyard.service.bench import Bench
+
+
+@dataclass(frozen=True, kw_only=True)
+class More:
+    """What hosts offer besides named devices: groups of these, of these ``counts``, and anonymous ``slots``
+    of each host, -1 for one per core.
+    """
+
+    slots: int = 0
+    counts: Collection[int] = ()
+
+
+NO_MORE = More()
 
 
 def choose_devices(names: Sequence[str], target: str, settings: Settings) -> tuple[Device, ...]:
@@ -69,10 +84,10 @@ async def use_hosts(
     hosts: str,
     names: Sequence[str] = (),
     queue_limit_s: float = QUEUE_LIMIT_S,
-    slots: int = 0,
+    more: More = NO_MORE,
 ) -> tuple[Device, ...]:
-    """Start agents, which build for the run; their devices of these names, and anonymous ``slots`` of each
-    host, -1 for one per core. Raises TileyardError.
+    """Start agents, which build for the run; their devices of these names, and ``more``. Raises
+    TileyardError.
     """
     from tileyard.engine.hosts.naming import parse_hosts
     from tileyard.engine.hosts.slots import RemoteDevices
@@ -85,7 +100,10 @@ async def use_hosts(
     job = find_job(os.environ)
     named = "" if job == SESSION else f" job {job},"
     title = f"tileyard,{named} on {socket.gethostname()}"
-    return await others.find(names, title=title, queue_limit_s=queue_limit_s, slots=slots)
+    counts = sorted(count for count in more.counts if count > 1)
+    return await others.find(
+        names, title=title, queue_limit_s=queue_limit_s, slots=more.slots, counts=counts
+    )
 
 
 async def find_calm(
@@ -151,15 +169,25 @@ def settle_for(target: str, devices: Sequence[Device]) -> str:
     return f"{target}:{found.pop()}" if found else target
 
 
-def add_joined(devices: Sequence[Device], needs: Mapping[int, str]) -> tuple[Device, ...]:
-    """These devices, and groups: ``needs`` are numbers needed at once. Raises UsageError if too few."""
+def add_joined(
+    devices: Sequence[Device], needs: Mapping[int, str], hosts: "RemoteDevices | None" = None
+) -> tuple[Device, ...]:
+    """These devices, and groups, which other ``hosts`` offer: ``needs`` are numbers needed at once. Raises
+    UsageError if too few.
+    """
     found = list(devices)
     for count, case in sorted(needs.items()):
-        joined = join_devices(devices, count) if count > 1 else devices
+        if count == 1:
+            joined = tuple(devices)
+        elif hosts is None:
+            joined = join_devices(devices, count)
+        else:
+            joined = tuple(one for one in hosts.joined if one.count == count)
         if not joined:
             names = ", ".join(device.name for device in devices)
+            kind = "one kind" if hosts is None else "one kind on one host"
             raise UsageError(
-                f"case {case} needs {count} devices of one kind, and there are {names}",
+                f"case {case} needs {count} devices of {kind}, and there are {names}",
                 "devices are of one kind if they have the same `identity`",
             )
         found += joined if count > 1 else ()

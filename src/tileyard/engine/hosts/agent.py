@@ -28,6 +28,7 @@ from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
 from tileyard.devices.cpu import identify_model
+from tileyard.devices.holding import join_devices
 from tileyard.devices.locks import prepare_locks
 from tileyard.devices.occupancy import is_wanted
 from tileyard.devices.registry import require_apart, resolve_devices
@@ -359,7 +360,7 @@ class Agent:
     async def _follow(self, number: int, order: Order, tell: TellAnswer) -> None:
         match order:
             case FindDevices():
-                tell(DevicesFound(devices=self._offer(order)))
+                tell(self._offer(order))
             case WarmDevice(device=name):
                 await self._find(name).slot.warm()
                 tell(OrderDone())
@@ -398,7 +399,7 @@ class Agent:
             case _:
                 assert_never(order)
 
-    def _offer(self, order: FindDevices) -> tuple[Device, ...]:
+    def _offer(self, order: FindDevices) -> DevicesFound:
         if self._site is not None:
             raise UsageError("devices are asked for once")
         self._settings = settings = msgspec.structs.replace(self._settings, plugins=order.plugins)
@@ -421,12 +422,13 @@ class Agent:
         slots = make_slots(count, identify_model())
         places = asyncio.Semaphore(max(1, len(slots)))
         anonymous = AnonymousSlots(self._steps, slots, places)
-        self._lenders = LocalDevices(self._site, devices), anonymous
+        joined = tuple(one for count in order.counts for one in join_devices(devices, count))
+        self._lenders = LocalDevices(self._site, (*devices, *joined)), anonymous
         for slot in (slot for lender in self._lenders for slot in lender.slots):
             folders = CaseFolders(self._folder / str(len(self._offered)), self._trees)
             judging = free or slot.device.cores or settings.cores  # not on another's cores
             self._offered[slot.device.name] = Offered(self._site, slot, judging, folders)
-        return (*devices, *slots)
+        return DevicesFound(devices=(*devices, *slots), joined=joined)
 
     def _withdraw(self) -> None:
         for offered in self._offered.values():

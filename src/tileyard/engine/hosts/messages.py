@@ -41,8 +41,9 @@ class Beat(Record, tag="beat"):
 
 
 class FindDevices(Record, tag="find_devices"):
-    """Offer the devices of these names, and this many anonymous ``slots``, -1 for one for each core.
-    Leases take turns as those of the run's ``job``. Answer: DevicesFound, or OrderRefused.
+    """Offer the devices of these names, groups of them of these ``counts``, each held at once, and this many
+    anonymous ``slots``, -1 for one for each core. Leases take turns as those of the run's ``job``. Answer:
+    DevicesFound, or OrderRefused.
     """
 
     names: tuple[str, ...]
@@ -51,6 +52,7 @@ class FindDevices(Record, tag="find_devices"):
     plugins: dict[str, str]
     slots: int = 0
     job: str = ""
+    counts: tuple[int, ...] = ()
 
 
 class WarmDevice(Record, tag="warm_device"):
@@ -234,9 +236,10 @@ class Ordered(Record):
 
 
 class DevicesFound(Record, tag="devices_found"):
-    """Devices of the agent's host."""
+    """Devices of the agent's host, and groups of them."""
 
     devices: tuple[Device, ...]
+    joined: tuple[Device, ...] = ()
 
 
 class OrderRefused(Record, tag="order_refused"):

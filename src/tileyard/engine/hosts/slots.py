@@ -95,10 +95,17 @@ class RemoteDevices:
         self.used = UsedCores()
 
     async def find(
-        self, names: Sequence[str], *, title: str, queue_limit_s: float, slots: int = 0
+        self,
+        names: Sequence[str],
+        *,
+        title: str,
+        queue_limit_s: float,
+        slots: int = 0,
+        counts: Sequence[int] = (),
     ) -> tuple[Device, ...]:
         """Start the agents; the devices of these names on their hosts, each as ``DEVICE@HOST``, and anonymous
-        ``slots`` of each host, -1 for one per core. Raises TileyardError, and leaves nothing behind.
+        ``slots`` of each host, -1 for one per core. Groups of devices of one host, of these ``counts``, are
+        ``joined``. Raises TileyardError, and leaves nothing behind.
         """
         self._order = FindDevices(
             names=tuple(names),
@@ -107,6 +114,7 @@ class RemoteDevices:
             queue_limit_s=queue_limit_s,
             plugins=self._settings.plugins,
             job=name_job(os.environ, socket.gethostname()),
+            counts=tuple(counts),
         )
         home = self._settings.make_home()
         try:
@@ -130,7 +138,12 @@ class RemoteDevices:
         except BaseException:
             await self.close()
             raise
-        return tuple(slot.device for slot in self.slots)
+        return tuple(slot.device for slot in self.slots if slot.device.count == 1)
+
+    @property
+    def joined(self) -> tuple[Device, ...]:
+        """The groups of devices that can be held at once, each of one host."""
+        return tuple(slot.device for slot in self.slots if slot.device.count > 1)
 
     async def _open_all(self, places: Sequence[Place]) -> None:
         """Sessions with the hosts that are reached; the others may join later. Raises TileyardError if
@@ -167,7 +180,8 @@ class RemoteDevices:
     ) -> "list[RemoteSlot]":
         """The slots of a host, which is as it is now in each later session."""
         session.begin_with(partial(self._begin_again, builders, found))
-        return [RemoteSlot(self, session, one, builders.first_core) for one in found.devices]
+        devices = (*found.devices, *found.joined)
+        return [RemoteSlot(self, session, one, builders.first_core) for one in devices]
 
     def also_require(self, check: Callable[[Device], None]) -> None:
         """Use the devices of a host that joins only if this raises no UsageError."""
@@ -382,6 +396,10 @@ class RemoteSlot:
             locks=(),
             env={},
             probe=(),
+            members=tuple(
+                msgspec.structs.replace(one, name=f"{one.name}@{session.name}", locks=())
+                for one in device.members
+            ),
         )
         self._name = device.name
         self._hosts = hosts

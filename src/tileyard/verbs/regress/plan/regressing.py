@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,14 @@ from tileyard.engine.hosts.slots import RemoteDevices
 from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import add_joined, find_calm, require_one_kind, use_hosts
+from tileyard.service.choosing import (
+    More,
+    add_joined,
+    choose_calm,
+    find_calm,
+    require_one_kind,
+    use_hosts,
+)
 from tileyard.service.runs import Ending, Plan
 from tileyard.show.view import kind_of
 from tileyard.show.words import ask_about_reference
@@ -197,8 +204,8 @@ async def _open_programs(
     common = find_common(suites)
     compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
     sites = {name: suite.site for name, suite in suites.items()}
-    found = await _find_grounds(start, bench)
-    devices = add_joined(found, count_devices(compared))
+    needs = count_devices(compared)
+    devices = add_joined(await _find_grounds(start, bench, needs), needs, bench.hosts)
     if bench.hosts is not None:
         await _prepare_hosts(bench.hosts, sides, sites, compared)
     spared = max(suite.quarantined for suite in suites.values())
@@ -225,16 +232,17 @@ async def _open_programs(
     )
 
 
-async def _find_grounds(start: StartRegress, bench: Bench) -> Sequence[Device]:
+async def _find_grounds(
+    start: StartRegress, bench: Bench, counts: Collection[int]
+) -> Sequence[Device]:
     """The devices on which programs are timed alone: without named ones one slot, or one of each host."""
-    queue_limit_s = start.request.queue_limit_s
-    if start.hosts and not start.devices:
-        slots = await use_hosts(bench, start.hosts, queue_limit_s=queue_limit_s, slots=1)
-        require_one_kind(slots)
-        return slots
-    if not start.devices:
-        return make_slots(1)
-    _, found, _ = await find_calm(bench, start.hosts, start.devices, COMMAND, queue_limit_s)
+    if not start.hosts:
+        devices = start.devices
+        return choose_calm(devices, COMMAND, bench.settings)[0] if devices else make_slots(1)
+    limit_s = start.request.queue_limit_s
+    more = More(slots=0 if start.devices else 1, counts=counts)
+    found = await use_hosts(bench, start.hosts, start.devices, limit_s, more)
+    require_one_kind(found)
     return found
 
 

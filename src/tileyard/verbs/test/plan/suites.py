@@ -34,6 +34,7 @@ from tileyard.engine.programs import ProgramSite
 from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import (
+    More,
     add_joined,
     choose_devices,
     require_fit,
@@ -229,7 +230,8 @@ async def _find_hosted(
     if start.slots and COMMAND not in targets:
         raise UsageError("--slots has no effect with --hosts: kernels run on devices")
     slots = 0 if start.devices or COMMAND not in targets else start.slots or -1
-    found = await use_hosts(bench, start.hosts, names, start.queue_limit_s, slots)
+    more = More(slots=slots, counts=count_devices(suite.cases) if start.devices else ())
+    found = await use_hosts(bench, start.hosts, names, start.queue_limit_s, more)
     if kernels:
         devices = [device for device in found if device.kind != KIND]
         if packed is not None:
@@ -315,9 +317,9 @@ class _OpenSuite:
         self._outlook, devices = self._look_ahead()
         selected = self._outlook.selection.cases
         joined = () if start.pack_to else selected
-        self._require_lent(selected)
         self._devices = {
-            target: add_joined(found, count_devices(joined)) for target, found in devices.items()
+            target: add_joined(found, count_devices(joined), bench.hosts if hosted else None)
+            for target, found in devices.items()
         }
         self._mask_warning = self._warn_of_mask(selected)
         self._parts = tuple(self._divide())
@@ -328,16 +330,6 @@ class _OpenSuite:
     def pythons(self) -> list[str]:
         """The interpreters that steps name which hold a device."""
         return find_pythons(self._outlook.selection.cases)
-
-    def _require_lent(self, selected: Sequence[SuiteCase]) -> None:
-        """Raise UsageError for a program that cannot run on other hosts."""
-        if not self._hosted:
-            return
-        for case in selected:
-            if case.work.devices > 1:
-                raise UsageError(
-                    f"--hosts: {case.id} holds {case.work.devices} devices, and hosts lend one to a case"
-                )
 
     def plan(self) -> Plan[SuiteResult]:
         """The plan for ``runs.drive``."""

@@ -1,0 +1,38 @@
+"""Devices of other hosts as slots of a run."""
+
+from pathlib import Path
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import Device
+from tileyard.base.settings import Settings
+from tileyard.devices.holding import hold_together
+from tileyard.engine.hosts.placing import NamedHosts, Place
+from tileyard.engine.hosts.session import HostSession
+from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
+from tileyard.engine.lending import DeviceSite, Lending, find_parts
+
+
+def test_devices_that_are_held_together_exclude_their_members_alone(tmp_path: Path) -> None:
+    """Not those of the same names on another host; their locks are on that host."""
+    hosts = RemoteDevices(
+        NamedHosts(()), Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    )
+    cards = [
+        Device(name=f"npu:{number}", kind="npu", identity="card", locks=(f"/there/{number}",))
+        for number in range(3)
+    ]
+    slots = [
+        RemoteSlot(hosts, HostSession(Place(host, ()), ObjectStore(tmp_path), tmp_path), one, 0)
+        for host in ("a", "b")
+        for one in (*cards, hold_together(cards[:2]))
+    ]
+    devices = [slot.device for slot in slots]
+    assert [one.name for one in devices if one.count == 2] == ["npu:0,1@a", "npu:0,1@b"]
+    assert not any(one.locks for device in devices for one in (device, *device.members))
+    lending = Lending({d.name: DeviceSite(count=d.count, parts=find_parts(d)) for d in devices})
+    rivals = {d.name: [one.name for one in lending.rivals(lending[d.name])] for d in devices}
+    assert rivals == {
+        **{f"npu:{number}@{host}": [f"npu:0,1@{host}"] for number in (0, 1) for host in "ab"},
+        **{f"npu:0,1@{host}": [f"npu:0@{host}", f"npu:1@{host}"] for host in "ab"},
+        **{f"npu:2@{host}": [] for host in "ab"},
+    }
