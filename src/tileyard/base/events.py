@@ -220,6 +220,6 @@ def is_final(one: Trial | CasePlanned) -> bool:
     return one.batch.rpartition("/")[2].startswith(FINALS)
 
 
-def is_meeting(one: Trial) -> bool:
-    """Whether it is of a meeting after several shapes' finals, of one's best config and another one."""
+def is_meeting(one: Trial | CasePlanned) -> bool:
+    """Whether it is of a meeting after the finals, of the best config and another one."""
     return one.batch.rpartition("/")[2].startswith(MEETING)

@@ -139,16 +139,18 @@ def rank(
     control: tuple[Sequence[float], Sequence[float]] | None = None,
     *,
     effect: float = MIN_EFFECT,
+    base: int | None = None,
 ) -> Ranking:
     """Find the fastest of members timed by ``interleave``, in one or joined batches, among those
     with the most rounds. ``control`` are samples of a binary and its second entry. A member is tied
     with the fastest if disturbed, or unless its interval is above ``effect``, the smallest
-    difference that counts, and above half width and median of the control's.
+    difference that counts, and above half width and median of the control's. With a ``base``
+    that member takes the place of the fastest.
     """
     itself = None if control is None else compare_pair(*control, confidence)
     most = max(map(len, samples))
     complete = [i for i, own in enumerate(samples) if len(own) == most]
-    fastest = _unbeaten(complete, samples, confidence)
+    fastest = _unbeaten(complete, samples, confidence) if base is None else base
     ratios = tuple(compare_pair(samples[fastest], own, confidence) for own in samples)
     threshold = math.log1p(effect)
     if itself is not None:

@@ -30,6 +30,7 @@ from tileyard.base.events import (
     StopReason,
     TargetsBuilt,
     is_final,
+    is_meeting,
 )
 from tileyard.base.model import WELL, Case, Outcome, Record, Trial, is_retried, median_ns
 from tileyard.show.words import format_share, leave_out_numbers, why
@@ -183,7 +184,8 @@ class RunView:
         self.open[case.key] = planned
         if case.attempt == 1:
             self.planned += 1
-            self.further["planned"] += case.control or is_final(planned)
+            is_further = case.control or is_final(planned) or is_meeting(planned)
+            self.further["planned"] += is_further
             self.planned_s += case.expected_s or 0.0
         elif (outcome := self.failures.pop(case.id, None)) is not None:
             self.counts[outcome] -= 1  # an attempt that no event had announced
@@ -234,7 +236,7 @@ class RunView:
         self.building.pop(key, None)
         self.ready.discard(key)
         self.reused += trial.reused
-        is_further = trial.control or is_final(trial)
+        is_further = trial.control or is_final(trial) or is_meeting(trial)
         self.further["ended"] += is_further
         self.further["reused"] += is_further and trial.reused
         planned = self.open.pop(key, None)

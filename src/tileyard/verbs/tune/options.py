@@ -61,6 +61,7 @@ from tileyard.show.options import (
 from tileyard.show.values import (
     Names,
     Number,
+    Pairs,
     Repeats,
     Share,
     parse_share,
@@ -68,6 +69,7 @@ from tileyard.show.values import (
     read_names,
     read_repeats,
     read_text,
+    read_values,
     refuse_unused,
 )
 from tileyard.targets.registry import find_needs
@@ -229,6 +231,14 @@ class StudyOptions(TypedDict, total=False):
     arg: ArgumentChoices
     shape: ShapeNames
     config: ConfigValues
+    default: Annotated[
+        Pairs,
+        Option(
+            "The config to beat, where it differs from the defaults of the kernel's function.",
+            metavar="KEY=VALUE",
+            read=read_values,
+        ),
+    ]
     space: Annotated[
         object,
         Option(
@@ -368,11 +378,12 @@ class TuneOptions(StudyOptions, total=False):
 class TuneRequest(Record):
     """One tuning run. ``kernel`` may be empty if the file has only one.
 
-    ``overrides`` has values for tunable parameters, which replace the kernel's own. ``reference`` and
-    ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
-    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which
-    the ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening
-    ends so that the finals fit. ``finalists`` configs meet in up to
+    ``overrides`` has values for tunable parameters, which replace the kernel's own. With ``keeps_default``
+    the kernel's default config, with the values of ``default``, and the one in use are tried first, and a
+    winner must be clearly faster. ``reference`` and ``inputs``, names of functions of its file, ``flops``, a
+    formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
+    most ``trials`` configs are tried, which the ``strategy`` chooses from this ``seed``; all takes
+    ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs meet in up to
     ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times.
     Finals that contradict the screening are held again after ``pause_s``, in all ``holdings`` times. With
     ``finals_only`` nothing is screened that is not recorded, and finals are held. With ``require_check`` a
@@ -385,6 +396,8 @@ class TuneRequest(Record):
     arguments: dict[str, Value] = {}
     shape: str = ""
     overrides: dict[str, tuple[Value, ...]] = {}
+    default: dict[str, Value] = {}
+    keeps_default: bool = False
     reference: str = ""
     inputs: str = ""
     flops: str = ""
@@ -502,6 +515,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
         timing=_make_timing(values),
         check_sync=False if bundle else options["check_sync"],  # its configs have no Program
         finals_only=options["finals"],
+        keeps_default=True,
         draws=_list_draws(options["seeds"], values["edge_values"], check=options["check"]),
         sanitized=target_at(target, level, sanitize=True) if options["sanitize"] else "",
     )

@@ -104,7 +104,11 @@ def _pack(  # noqa: PLR0913 - everything that a bundle is made of
     packed = {f"{space.kernel}/{case}": entry for case, entry in entries.items()}
     targets = dict.fromkeys(packed, start.target)
     known = PackedSpace(
-        file=Path(space.file).name, flops=space.flops, timing=space.timing, run_s=space.run_s
+        file=Path(space.file).name,
+        flops=space.flops,
+        timing=space.timing,
+        run_s=space.run_s,
+        default=space.default,
     )
     packing = Packing(
         kind="selection",

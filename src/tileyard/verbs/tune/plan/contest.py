@@ -1,14 +1,14 @@
 """Runs a study's configs on one kind of silicon: collects trials, plans more, and finds who may win."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
 import msgspec
 
 from tileyard.artifacts.objects import canonical_json
-from tileyard.base.events import FINALS
+from tileyard.base.events import FINALS, MEETING
 from tileyard.base.model import (
     INFRASTRUCTURE,
     WELL,
@@ -38,11 +38,13 @@ from tileyard.verbs.tune.plan.finals import (
     list_unclear,
 )
 from tileyard.verbs.tune.plan.silicon import Alike
-from tileyard.verbs.tune.result.records import one_per_binary
+from tileyard.verbs.tune.result.records import Final, Incumbent, one_per_binary
 
 STUDY = "study"
 MOST_DISTURBED = 0.25
 """Share of the rounds of finals that are disturbed on a device without other work, with a wide margin."""
+DUEL_NS = 0.25e9
+"""Nanoseconds for which a winner meets an incumbent that seemed slower."""
 MOST_TIMES = 3
 """Most screenings of a config, if its times do not count, or decide nothing."""
 
@@ -55,10 +57,11 @@ class Contest:
     several.
 
     ``make_case`` makes the case of a config under a name. ``learn`` is called with each trial of a config by
-    itself, as it counts.
+    itself, as it counts. The winner is the first of the named ``incumbents`` that none is clearly faster
+    than, so each of them that is right meets it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two by keyword only
         self,
         request: TuneRequest,
         make_case: Callable[[str, Config], Case],
@@ -66,6 +69,7 @@ class Contest:
         number: int | None = None,
         *,
         learn: Take = lambda _: None,
+        incumbents: Sequence[tuple[str, Config]] = (),
     ) -> None:
         self._request = request
         self._make = make_case
@@ -83,6 +87,9 @@ class Contest:
         self._unproven: dict[str, int] = {}
         """Number of further checks that a config has not yet passed."""
         self._held = Holding()
+        self._incumbents = {canonical_json(config): (name, config) for name, config in incumbents}
+        self._duels: dict[str, list[Trial]] = {}
+        """Trials by the ids of later meetings, of a winner and an incumbent that was no finalist."""
         self._doubted: tuple[Trial, ...] = ()
         """Those whose times are of a screening that other work disturbed."""
         self._is_repeated = False
@@ -108,8 +115,36 @@ class Contest:
     @property
     def verdict(self) -> Verdict:
         """The winner, and how certain it is; of a disturbed study only the leader."""
-        found = judge_finals(self.rank(), self._held.trials, self._request.timing.confidence)
-        return Verdict(best=None, leader=found.best) if self.is_disturbed else found
+        found = self._judge(self._held.trials)
+        if self.is_disturbed:
+            return Verdict(best=None, leader=found.best)
+        for duel in map(self._judge, self._duels.values()):
+            if duel.finals and duel.best is not None and duel.best is not found.best:
+                return duel  # an incumbent that the screening found slower, and is not
+        return found
+
+    @property
+    def incumbents(self) -> tuple[Incumbent, ...]:
+        """The incumbents, each beside the winner."""
+        verdict = self.verdict
+        met = [self._judge(trials) for trials in self._duels.values()]
+        finals = {
+            self._name_of(final): final
+            for one in (*met, verdict)
+            if one.best is not None and one.best is verdict.best
+            for final in one.finals
+        }
+        return tuple(
+            Incumbent(
+                name=name,
+                config=dict(config),
+                final=None if trial is None else finals.get(_name_binary(trial)),
+                problem=self._say_problem(trial),
+            )
+            for name, config, trial in (
+                (*named, self._screened.get(key)) for key, named in self._incumbents.items()
+            )
+        )
 
     @property
     def finals(self) -> tuple[Trial, ...]:
@@ -148,11 +183,12 @@ class Contest:
         """The trials that may be as fast as the winner, and have not met it; one per binary."""
         if self.is_disturbed:
             return ()
-        passed = one_per_binary(self.rank())
+        passed = self._list_distinct(self.rank())
         contenders = list_contenders(passed)
         if is_disturbed(passed):  # a few samples of one moment show little
             contenders += [one for one in passed if one not in contenders and _is_brief(one)]
         met = {canonical_json(final.config) for final in self.verdict.finals}
+        met |= {canonical_json(one.config) for duel in self._duels.values() for one in duel}
         binaries = {self._screened[key].keys.binary for key in met} - {""}
         return tuple(
             trial.id
@@ -171,6 +207,12 @@ class Contest:
             and not (is_proven and self._has_checks and self._unproven.get(key, 1))
         ]
         return sorted(passed, key=lambda t: (median_ns(t), canonical_json(t.config)))
+
+    def _list_distinct(self, passed: Sequence[Trial]) -> list[Trial]:
+        """One of these for each binary, an incumbent if there is one, in the same order."""
+        first = sorted(passed, key=lambda one: canonical_json(one.config) not in self._incumbents)
+        chosen = {one.id for one in one_per_binary(first)}
+        return [one for one in passed if one.id in chosen]
 
     def tell(self, trial: Trial) -> bool:
         """Record a trial; returns False if it is not of this contest."""
@@ -226,7 +268,7 @@ class Contest:
             unclear, self._doubted = self._doubted, ()
             self._is_repeated = True
         elif not self._held.meetings:
-            unclear = tuple(list_unclear(one_per_binary(self.rank(is_proven=False))))
+            unclear = tuple(list_unclear(self._list_distinct(self.rank(is_proven=False))))
         else:
             unclear = ()
         return [self._measure_again(trial) for trial in filter(self._may_repeat, unclear)]
@@ -257,7 +299,7 @@ class Contest:
                 held.restart(are_slow=True)
                 return pause_s
         elif not self._request.finals_only:
-            again = filter(self._may_repeat, one_per_binary(passed))
+            again = filter(self._may_repeat, self._list_distinct(passed))
             self._doubted = tuple(again)
             if self._doubted:
                 held.note(why)
@@ -266,7 +308,8 @@ class Contest:
     def check(self) -> list[Batch]:
         """Batches that check the would-be finalists: for undefined behaviour, and on inputs of all draws."""
         batches = []
-        for trial in self._choose(self.rank(is_proven=False)) if self._has_checks else ():
+        ranked = self.rank(is_proven=False) if self._has_checks else []
+        for trial in (*self._choose(ranked), *self._list_incumbents(ranked)):
             key = canonical_json(trial.config)
             if key in self._checked:
                 continue
@@ -325,6 +368,37 @@ class Contest:
             )
         ]
 
+    def meet_incumbents(self, left_ns: float) -> list[Batch]:
+        """Meetings of the winner with each incumbent that was no finalist, as it seemed slower."""
+        best = self.verdict.best
+        if best is None:
+            return []
+        met = {_name_binary(best), *(self._name_of(one) for one in self.verdict.finals)}
+        batches = []
+        for trial in self._list_incumbents(self.rank()):
+            name = self._name(f"{MEETING}-{self._names[canonical_json(trial.config)]}")
+            if name in self._duels or _name_binary(trial) in met:
+                continue
+            self._duels[name] = []
+            cases = tuple(
+                self._case(f"{name}-{number}", one.config)
+                for number, one in enumerate((best, trial), start=1)
+            )
+            self._pending |= {case.key: self._duels[name].append for case in cases}
+            round_ns = 2 * (median_ns(best) + median_ns(trial))
+            rounds = int(min(DUEL_NS, max(left_ns, 0.0)) / round_ns)
+            batches.append(
+                Batch(
+                    id=name,
+                    cases=cases,
+                    order="interleaved",
+                    rounds=min(self._request.rounds, max(FEWEST_ROUNDS, rounds)),
+                    known="ignored" if self._request.finals_only else "used",
+                    devices=self.proven_slots,
+                )
+            )
+        return batches
+
     # ---- inside ----------------------------------------------------------------------------------
 
     def _is_right(self, trial: Trial) -> bool:
@@ -361,7 +435,9 @@ class Contest:
         self._attempts[key] = times = self._attempts.get(key, 0) + 1
         case = msgspec.structs.replace(
             self._case(self._names[key] + (f"-again{times}" if times > 1 else ""), config),
-            abandon_above_ns=find_bound_ns(filter(self._is_right, self._screened.values())),
+            abandon_above_ns=0.0
+            if key in self._incumbents
+            else find_bound_ns(filter(self._is_right, self._screened.values())),
         )
         self._pending[case.key] = partial(self._take_screened, key)
         return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=devices)
@@ -381,7 +457,25 @@ class Contest:
         return msgspec.structs.replace(batch, alike=False, known="ignored")
 
     def _choose(self, passed: Sequence[Trial], left_ns: float = math.inf) -> list[Trial]:
-        return choose_finalists(one_per_binary(passed), self._request.finalists, left_ns)
+        return choose_finalists(self._list_distinct(passed), self._request.finalists, left_ns)
+
+    def _judge(self, trials: Sequence[Trial]) -> Verdict:
+        confidence = self._request.timing.confidence
+        return judge_finals(self.rank(), trials, confidence, self._incumbents)
+
+    def _list_incumbents(self, ranked: Iterable[Trial]) -> list[Trial]:
+        return [one for one in ranked if canonical_json(one.config) in self._incumbents]
+
+    def _name_of(self, final: Final) -> str:
+        return _name_binary(self._screened[canonical_json(final.config)])
+
+    def _say_problem(self, trial: Trial | None) -> str:
+        """Why an incumbent cannot win; empty if it could."""
+        if trial is None:
+            return "not tried"
+        if self._is_right(trial):
+            return ""
+        return ": ".join(filter(None, (str(trial.outcome), trial.message)))
 
     def _list_tied(self) -> list[Trial]:
         """The winner of all meetings so far, and those that cannot be distinguished from it."""

@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Literal
 
@@ -115,10 +116,16 @@ class Verdict(Record):
     control: Control | None = None
 
 
-def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: float) -> Verdict:
+def judge_finals(
+    passed: Sequence[Trial],
+    finals: Sequence[Trial],
+    confidence: float,
+    incumbents: Iterable[str] = (),
+) -> Verdict:
     """The winner of ``finals``, or the first of ``passed``, the screening trials that may win, fastest first,
     if too few finalists were timed. Finals are of one or several meetings, each a batch, whose rounds are
-    joined. Of equal ones the first in the canonical order of configs wins.
+    joined. The first of the ``incumbents``, canonical texts of configs, that is tied with the fastest wins;
+    else of equal ones the first in canonical order.
     """
     by_config = {canonical_json(trial.config): trial for trial in passed}
     timed: dict[str, list[Measurement]] = {}
@@ -147,21 +154,29 @@ def judge_finals(passed: Sequence[Trial], finals: Sequence[Trial], confidence: f
     # Not scaled: of a meeting in which the device was slow no round should count.
     samples = [tuple(t for one in timed[key] for t in one.samples_ns) for key in keys]
     between = BETWEEN_MEETINGS / math.sqrt(meetings) if is_disturbed(passed) else 0.0
-    ranking = rank(
-        samples, confidence, control if control[0] else None, effect=max(MIN_EFFECT, between)
+    rank_them = partial(
+        rank,
+        samples,
+        confidence,
+        control if control[0] else None,
+        effect=max(MIN_EFFECT, between),
     )
+    ranking = rank_them()
+    kept = [keys.index(key) for key in incumbents if key in timed and len(timed[key]) == meetings]
+    winner = next((i for i in kept if i in ranking.tied), ranking.fastest)
+    against = ranking if winner == ranking.fastest else rank_them(base=winner)
     fastest_ns = statistics.median(samples[ranking.fastest])
     is_reused = any(trial.reused for trial in finals if trial.control)
     return Verdict(
-        best=by_config[keys[ranking.fastest]],
+        best=by_config[keys[winner]],
         finals=tuple(
             _final(
                 by_config[keys[i]],
                 _join(timed[keys[i]][0], samples[i], fastest_ns * ranking.ratios[i].ratio),
-                ranking.ratios[i],
-                tied=i in ranking.tied,
+                against.ratios[i],
+                tied=i in against.tied,
             )
-            for i in ranking.order
+            for i in against.order
         ),
         control=None if ranking.control is None else _control(ranking.control, reused=is_reused),
     )

@@ -3,10 +3,11 @@
 import itertools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import KernelFileError, UsageError
 from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value
 from tileyard.base.wording import count_of, find_similar
@@ -46,7 +47,7 @@ class OpenSpace:
     is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's
     own, if any, as in a KernelInfo. ``guessed`` names the arguments whose values nobody chose. ``refusal``
     is the message about a config that ``where`` rejects. Without ``asks`` nothing is rejected, and without a
-    strategy the configs are given.
+    strategy the configs are given. The named ``incumbents`` are tried first; ``default`` is the kernel's own.
     """
 
     kernel: str
@@ -64,6 +65,25 @@ class OpenSpace:
     points: Points = field(default_factory=lambda: Points({}))
     strategy: Strategy | None = None
     refusal: str = ""
+    default: Config | None = None
+    incumbents: tuple[tuple[str, Config], ...] = ()
+
+    async def begin_with(self, named: Iterable[tuple[str, Config]]) -> None:
+        """Try these configs first, as far as ``where`` accepts them; the names of equal ones are joined."""
+        found: dict[str, tuple[str, Config]] = {}
+        for name, config in named:
+            known = found.get(canonical_json(config), ("", config))[0]
+            found[canonical_json(config)] = (" and ".join(filter(None, (known, name))), config)
+        accepted = await self._check(tuple(config for _, config in found.values()))
+        self.incumbents = tuple(itertools.compress(found.values(), accepted))
+        others, self.configs = self.configs, [dict(config) for _, config in self.incumbents]
+        self._add(others)
+
+    def _add(self, configs: Iterable[Config]) -> None:
+        """Add configs that are no incumbents, as many as are wanted."""
+        first = {canonical_json(config) for _, config in self.incumbents}
+        self.configs += (config for config in configs if canonical_json(config) not in first)
+        del self.configs[self.wanted :]
 
     async def draw(self, count: int) -> None:
         """Ask for configs until there are ``count`` that ``where`` accepts, or no more to be had now."""
@@ -75,10 +95,9 @@ class OpenSpace:
             if not proposed:
                 return
             accepted = await self._check(tuple(proposed))
-            self.configs += itertools.compress(proposed, accepted)
+            self._add(itertools.compress(proposed, accepted))
             for config in itertools.compress(proposed, map(operator.not_, accepted)):
                 self.strategy.reject(config)
-            del self.configs[self.wanted :]
 
     async def choose(self, *, everything: bool) -> None:
         """Draw all wanted configs, or keep only the first one."""
@@ -159,6 +178,7 @@ async def open_space(
             guessed=guessed,
             points=points,
             strategy=choose_strategy(request, points),
+            default=find_default(info, points),
         )
         await opened.draw(1)
     except KernelFileError:
@@ -170,6 +190,20 @@ async def open_space(
         why = f": {opened.refusal}" if opened.refusal else ""
         raise UsageError(f"{text}{why}", "widen the space or loosen where=")
     return opened
+
+
+def find_default(info: KernelInfo, points: Points) -> Config | None:
+    """The point at which all parameters have the defaults of the kernel's function; one with a single value
+    has that. None if there is no such point.
+    """
+    default = {}
+    for name in points.names:
+        values = points.values_of(name)
+        own = {PIPELINE: TILELANG, **info.defaults}.get(name)
+        if len(values) > 1 and own is None:
+            return None
+        default[name] = values[0] if len(values) == 1 or own is None else own
+    return default if points.find(default) is not None else None
 
 
 def check_numbers(request: TuneRequest) -> None:

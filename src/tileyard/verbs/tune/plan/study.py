@@ -89,7 +89,14 @@ class Study:
         kinds = split_by_silicon(devices) or [()]
         numbers = range(len(kinds)) if len(kinds) > 1 else [None]
         self.contests = [
-            Contest(request, self._case, kind, number, learn=space.tell)
+            Contest(
+                request,
+                self._case,
+                kind,
+                number,
+                learn=space.tell,
+                incumbents=space.incumbents,
+            )
             for number, kind in zip(numbers, kinds, strict=True)
         ]
 
@@ -147,7 +154,9 @@ class Study:
                 return batches
         if not self.also_built.done():
             return await self.also_built.ask(limit)
-        batches = [batch for contest in self.contests for batch in contest.meet(left_ns)]
+        for meet in (Contest.meet, Contest.meet_incumbents):
+            if batches := [batch for contest in self.contests for batch in meet(contest, left_ns)]:
+                break
         self._are_finals_asked = not batches
         return batches
 
@@ -197,6 +206,7 @@ class Study:
             busy=contest.busy,
             disturbances=contest.disturbances,
             disturbed=contest.is_disturbed,
+            incumbents=contest.incumbents,
         )
 
     @property

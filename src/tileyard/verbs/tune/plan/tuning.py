@@ -14,7 +14,7 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BundleError, UsageError
 from tileyard.base.events import Note, RunStarted, describe_lost, is_final
-from tileyard.base.model import Case, Device, KernelWork, Record, TimingPolicy
+from tileyard.base.model import Case, Device, KernelWork, Record, TimingPolicy, Value
 from tileyard.base.wording import count_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.holding import HeldLease, QueueTimeoutError
@@ -24,8 +24,9 @@ from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import find_devices, require_timed
 from tileyard.service.runs import Ending, Plan
+from tileyard.show.words import format_config
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
-from tileyard.store.choices import Choice, add_choices
+from tileyard.store.choices import Choice, add_choices, list_choices
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options import StartTune, TuneRequest
@@ -48,7 +49,47 @@ async def open_study(
     """Open the kernel's space, and plan its study on these devices."""
     targets = (start.target, *start.also_build)
     space = await open_space(authors.of("", start.file), start.request, targets=targets)
+    await begin_with_incumbents(start, bench, devices, space)
     return plan_study(start, bench, devices, authors, space)
+
+
+async def begin_with_incumbents(
+    start: StartTune, bench: Bench, devices: Sequence[Device], space: OpenSpace
+) -> None:
+    """Have a study begin with the config to beat, by default the kernel's own, and the one in use, if it is a
+    point of the space. Raises UsageError for a config to beat that ``where`` rejects.
+    """
+    if not start.request.keeps_default:
+        return
+    asked = start.request.default
+    default = {**(space.default or {}), **asked}
+    if asked and (missing := [key for key in space.points.names if key not in default]):
+        raise UsageError(
+            f"--default gives no value for {', '.join(missing)}",
+            f"{space.kernel} has no default config that could have it",
+        )
+    if unknown := [key for key in asked if key not in space.points.names]:
+        names = ", ".join(space.points.names) or "none"
+        raise UsageError(
+            f"--default {unknown[0]} is no parameter of the space", f"there are: {names}"
+        )
+    named = [("default", default)] if default else []
+    silicon = {device.identity for device in devices}
+    for choice in list_choices(bench.settings.home, space.kernel):
+        is_same = choice.arguments == space.arguments and choice.target == start.target
+        is_file = choice.file in ("", Path(space.file).name)
+        if not (is_same and is_file and choice.silicon in silicon):
+            continue
+        if space.points.find(choice.config) is None:
+            text = (
+                f"in use, and not in the space: {format_config(choice.config)}; --default adds it"
+            )
+            bench.conversation.tell_event(Note(text=text))
+        else:
+            named.append(("in use", choice.config))
+    await space.begin_with(named)
+    if asked and not any(config == default for _, config in space.incumbents):
+        raise UsageError(f"--default is no valid config: {space.refusal or 'where rejects it'}")
 
 
 def plan_study(
@@ -253,6 +294,7 @@ class PackedSpace(Record):
     flops: float = 0.0
     timing: TimingPolicy | None = None
     run_s: float = 0.0
+    default: dict[str, Value] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +331,7 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
     side = msgspec.structs.replace(HERE, stored=start.bundle)
     authors = bench.make_authors(devices=devices, sides=(side,))
     await packed.space.draw(1)
+    await begin_with_incumbents(start, bench, devices, packed.space)
     plan = plan_study(start, bench, devices, authors, packed.space)
     return replace(plan, packed=packed.find)
 
@@ -332,5 +375,8 @@ def open_packed(packed: PackedSuite, details: str, request: TuneRequest, place: 
         wanted=request.trials,
         points=points,
         strategy=choose_strategy(request, points),
+        default=None
+        if known.default is None or points.find(known.default) is None
+        else known.default,
     )
     return OpenPacked(space=space, target=target, entries=entries)

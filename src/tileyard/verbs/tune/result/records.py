@@ -48,6 +48,18 @@ class Final(Record):
     measurement: Measurement | None = None
 
 
+class Incumbent(Record):
+    """A config that a winner has to beat: by ``name`` the kernel's default, or the one in use, which an
+    earlier study or an import chose. ``final`` compares it with the winner; ``problem`` is why it lost
+    without one.
+    """
+
+    name: str
+    config: dict[str, Value]
+    final: Final | None = None
+    problem: str = ""
+
+
 class Control(Record):
     """The A/A control of the finals: the leader against itself. ``false_alarm``: the interval excludes 1
     although both are one binary. ``reused``: the finals were an earlier run's.
@@ -134,7 +146,8 @@ class StudyResult(Record):
     equal the winner and did not meet it. ``busy`` is what was disturbed without consequences,
     ``disturbances`` are contradictions of finals and screening. It is ``disturbed`` if the last one stayed:
     then there is no order, and no best but the ``leader``. What won is right on all ``draws``. ``others`` are
-    the study on other silicon. ``reference`` has the reference's times, if asked for.
+    the study on other silicon. ``reference`` has the reference's times, if asked for. ``incumbents`` stay
+    the best unless another config is clearly faster, the first one first.
     """
 
     run: str
@@ -166,6 +179,7 @@ class StudyResult(Record):
     leader: Trial | None = None
     others: tuple["StudyResult", ...] = ()
     reference: Measurement | None = None
+    incumbents: tuple[Incumbent, ...] = ()
 
     @property
     def exit_status(self) -> int:

@@ -7,7 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.base.events import is_final
+from tileyard.base.events import is_final, is_meeting
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
 from tileyard.measure.statistics import is_clearly_slower
@@ -58,7 +58,8 @@ class StudyLayout:
         failures and of cases not reached only the first has a line: the result counts them.
         """
         trial = judged.trial
-        is_further = is_final(trial) or (trial.control and trial.measurement is None)
+        is_check = trial.control and trial.measurement is None
+        is_further = is_final(trial) or is_meeting(trial) or is_check
         is_known = is_live or trial.reused or trial.outcome is Outcome.SKIPPED or is_further
         if not self._tells_ends or (judged.verdict == "passed" and is_known):
             return None

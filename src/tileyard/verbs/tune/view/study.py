@@ -27,6 +27,7 @@ from tileyard.show.words import (
 from tileyard.verbs.tune.result.records import (
     CompileResult,
     Final,
+    Incumbent,
     KeptOut,
     StudyResult,
     one_per_binary,
@@ -81,7 +82,7 @@ def say_leader(result: StudyResult, leader: Trial) -> str:
 
 
 def say_finals(result: StudyResult) -> list[Text]:
-    """The winner, what is tied with it or slower, and the control."""
+    """The winner, what is tied with it or slower, the control, and the incumbents."""
     lines = [
         Text(f"finals: {format_config(best.config)} is the best", style="dim")
         for best in result.finals[:1]
@@ -114,7 +115,17 @@ def say_finals(result: StudyResult) -> list[Text]:
                 style="dim",
             )
         )
-    return lines
+    return lines + [Text(say_incumbent(one), style="dim") for one in result.incumbents]
+
+
+def say_incumbent(one: Incumbent) -> str:
+    """How an incumbent compares with the winner."""
+    named = f"{one.name}: {format_config(one.config) or 'the only config'}"
+    if one.final is None:
+        return f"{named}, {one.problem}" if one.problem else named
+    if one.final.ratio == 1.0 and one.final.low == one.final.high:
+        return f"{named} is the best: none is clearly faster"
+    return f"{named}, {_say_ratio(one.final)}"
 
 
 def _say_ratio(final: Final) -> str:

@@ -23,6 +23,7 @@ from tileyard.base.model import (
     TimingPolicy,
     Tolerance,
     Trial,
+    Value,
 )
 from tileyard.store.trials import open_store
 from tileyard.verbs.tune.options import TuneRequest
@@ -64,7 +65,11 @@ class Bench:
     """Answers a study's cases with scripted latencies, by tile size."""
 
     def __init__(
-        self, latencies_ns: dict[int, float], devices: tuple[Device, ...] = (), **request: object
+        self,
+        latencies_ns: dict[int, float],
+        devices: tuple[Device, ...] = (),
+        incumbents: tuple[tuple[str, dict[str, Value]], ...] = (),
+        **request: object,
     ) -> None:
         self.latencies_ns = latencies_ns
         self.clock = StillClock()
@@ -74,6 +79,7 @@ class Bench:
             configs=[{"tile": tile} for tile in latencies_ns],
             size=len(latencies_ns),
             flops=1e9,
+            incumbents=incumbents,
         )
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
         self.pauses_s: list[float] = []

@@ -33,6 +33,9 @@ class Points:
         base = [len(self.listed)] if self.listed else []
         self.lengths = (*base, *(len(values) for values in self.axes.values()))
         self.size = math.prod(self.lengths)
+        self.names = tuple(
+            dict.fromkeys((*(key for one in self.listed for key in one), *self.axes))
+        )
 
     def config_at(self, number: int) -> Config:
         """The config of the point with this number."""
