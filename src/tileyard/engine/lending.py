@@ -299,6 +299,8 @@ class Lending:
     def list_of(self, kind: Kind, after: int = -1) -> list[Borrowing]:
         """The devices that are of a kind now, in order, behind the one of this number."""
         listed = self._listed[kind]
+        if not listed or listed[-1] <= after:
+            return []
         return [self._ordered[number] for number in listed[bisect_right(listed, after) :]]
 
     def count(self, kind: Kind, but: Borrowing | None = None) -> int:

@@ -407,6 +407,8 @@ class EngineState:
         return bool(self.cases.waiting or self.cases.to_build or self._building or self._asking)
 
     def _start_runs(self) -> None:
+        if not self._devices.count("idle"):
+            return
         usable = self._devices.usable
         reserved = self._devices.reserve(self.cases.ready.count)
         last = -1
@@ -531,6 +533,9 @@ class EngineState:
         return True
 
     def _look_after_sick(self) -> None:
+        is_any_lost = self._devices.count("unusable") or self.cases.lost_kinds
+        if not (is_any_lost or self._looked_after):
+            return
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
         given_up = self._devices.given_up if is_wanted else ()
         if is_wanted and self.cases.lost_kinds:
