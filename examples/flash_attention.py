@@ -33,7 +33,7 @@ def attention_flops(batch, heads, seq_len, dim, causal):
 
 @tileyard.kernel(
     space={"block_M": [32, 64, 128], "block_N": [32, 64, 128]},
-    where=lambda seq_len, block_M, block_N: seq_len % block_M == 0 and seq_len % block_N == 0,
+    where=["seq_len % block_M == 0", "seq_len % block_N == 0"],
     shapes={
         "large": {"batch": 1, "heads": 8, "seq_len": 1024, "dim": 64},
         "small": {"batch": 1, "heads": 2, "seq_len": 256, "dim": 32},

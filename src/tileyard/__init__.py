@@ -1,8 +1,9 @@
 """Builds, checks, tunes and regression-tests tile kernels.
 
-``kernel`` declares a kernel; ``tune``, ``compile``, ``check``, ``plan``, ``test`` and ``regress`` do the
-same as the commands of these names; ``load`` returns the kernel of a recorded trial as a callable, ``tuned``
-one that uses the winning config for its shapes. Names are loaded when first used: declaring kernels is cheap.
+``kernel`` declares a kernel, with values of its space by ``when`` and ``powers_of_two``; ``tune``,
+``compile``, ``check``, ``plan``, ``test`` and ``regress`` do the same as the commands of these names;
+``load`` returns the kernel of a recorded trial as a callable, ``tuned`` one that uses the winning config for
+its shapes. Names are loaded when first used: declaring kernels is cheap.
 """
 
 from importlib import import_module
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tileyard.api.dispatch import tuned
     from tileyard.api.study import tune
     from tileyard.base.errors import TileyardError
-    from tileyard.frontend.declare import kernel
+    from tileyard.frontend.declare import kernel, powers_of_two, when
 
 __all__ = [
     "AutoTuner",
@@ -36,11 +37,13 @@ __all__ = [
     "kernel",
     "load",
     "plan",
+    "powers_of_two",
     "regress",
     "set_autotune_inputs",
     "test",
     "tune",
     "tuned",
+    "when",
 ]
 
 _HOMES = {
@@ -48,7 +51,7 @@ _HOMES = {
     **dict.fromkeys(("AutoTuner", "autotune", "set_autotune_inputs"), "tileyard.api.autotune"),
     "TileyardError": "tileyard.base.errors",
     "tuned": "tileyard.api.dispatch",
-    "kernel": "tileyard.frontend.declare",
+    **dict.fromkeys(("kernel", "powers_of_two", "when"), "tileyard.frontend.declare"),
 }
 
 

@@ -220,9 +220,12 @@ def test_trials_and_show(tuned: Tuned) -> None:
 def test_some_cores_phases_one_after_another_and_a_single_compile_worker(
     knowing: CommandLine,
 ) -> None:
-    """On a device of declared cores, without overlap and with one compile worker, the same configs pass."""
+    """On a device of declared cores, without overlap and with one compile worker, the same configs pass; and
+    no others, as rules of the run exclude them.
+    """
     options = ("--devices", "cpu:cores=0", "--no-overlap", "--compile-workers", "1")
-    result = knowing.run_json(*HEALTHY, "--config", "block=32,64", *options)
+    rules = ("--where", "block > 16", "--where", "fault == 'none'")
+    result = knowing.run_json(*HEALTHY, "--config", "block=pow2:16..64", *rules, *options)
     expected = "cpu:cores=0"
     assert result["device"] == expected
     assert [trial["outcome"] for trial in result["trials"]] == ["passed"] * 2

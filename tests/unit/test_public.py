@@ -9,7 +9,9 @@ def test_public_names() -> None:
     tuner = {"AutoTuner", "autotune", "set_autotune_inputs"}
     verbs = {"check", "compile", "plan", "regress", "test", "tune"}
     results = {"DispatchTable", "Study", "TileyardError"}
-    expected = sorted(results | {"kernel", "load", "tuned"} | tuner | verbs)
+    expected = sorted(
+        results | {"kernel", "load", "powers_of_two", "tuned", "when"} | tuner | verbs
+    )
     assert tileyard.__all__ == expected
     assert all(hasattr(tileyard, name) for name in expected)
 

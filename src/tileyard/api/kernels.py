@@ -18,6 +18,7 @@ from tileyard.base.model import SourceLine, TensorSpec, Trial, Value
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import count_of, show_value
 from tileyard.devices.registry import parse_device
+from tileyard.frontend.declare import KernelDeclaration, list_rules
 from tileyard.frontend.declare import kernel as declare_kernel
 from tileyard.frontend.discover import find_kernels, import_file
 from tileyard.ir.dtypes import array_name
@@ -118,8 +119,8 @@ class FoundKernel:
 
 
 def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settings) -> FoundKernel:
-    """A kernel, or ``"file.py::name"``, with these declared fields; None keeps its own. The file is
-    imported here if a field is given. Raises UsageError and KernelFileError.
+    """A kernel, or ``"file.py::name"``, with these declared fields; None keeps its own, and rules are added
+    to its own. The file is imported here if a field is given. Raises UsageError and KernelFileError.
     """
     held = kernel
     if isinstance(kernel, str):
@@ -133,6 +134,9 @@ def find_kernel(kernel: object, declared: Mapping[str, object], settings: Settin
         is_func = type(held).__name__ == "PrimFunc"
         hint = "tileyard.compile takes one" if is_func else "@tileyard.kernel declares a function"
         raise UsageError(f"{show_value(held)} is not a kernel", hint)
+    if declared.get("where") and isinstance(held, KernelDeclaration):
+        rules = (*list_rules(held.where), *list_rules(declared["where"]))  # type: ignore[arg-type]  # rules
+        declared = {**declared, "where": rules}
     made = declare_kernel(held, **declared)  # type: ignore[call-overload]  # checked there
     author = Author.of_kernel(made, ObjectStore(settings.home / "objects"))
     return FoundKernel(name=next(iter(author.kernels)), author=author)

@@ -21,6 +21,7 @@ from tileyard.base.errors import NoWinnerError, UsageError
 from tileyard.base.model import Outcome, Trial, Value
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of, install_extra
+from tileyard.frontend.declare import list_rules
 from tileyard.show.options import complete, takes
 from tileyard.show.values import Share
 from tileyard.show.words import ask_about_reference, format_config, format_time
@@ -291,7 +292,7 @@ def tune(kernel: object = None, **options: Unpack[TuneOptions]) -> Study | Dispa
     settings = settings_for(given["home"])
     declared = {
         "space": given["space"],
-        "where": given["where"],
+        "where": [rule for rule in list_rules(given["where"]) if callable(rule)] or None,
         "inputs": _own(given["inputs"]),
         "flops": _own(given["flops"]),
         "reference": _own(given["reference"]),

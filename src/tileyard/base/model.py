@@ -1,15 +1,20 @@
 """The records that all rooms share. Plain data: compared by value, sent as msgpack."""
 
 import enum
-from typing import ClassVar, Literal, NewType, dataclass_transform
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal, NewType, dataclass_transform
 
 import msgspec
+
+from tileyard.base.errors import UsageError
 
 EdgeValues = Literal["zeros", "tiny", "largest", "inf", "nan"]
 """Zeros of both signs; the smallest values, normal or not; the largest finite ones; infinities; NaN."""
 Better = Literal["lower", "higher"]
 """Which of two numbers is better."""
 Value = bool | int | float | str
+MOST_LISTED: Final = 1 << 12
+"""A longer range of values is kept as its ends."""
 Digest = NewType("Digest", str)
 BuildKey = NewType("BuildKey", str)
 GoldenKey = NewType("GoldenKey", str)
@@ -82,6 +87,42 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records."""
+
+
+class Span(Record):
+    """Values of a parameter without a list of them: the whole numbers from ``first`` to ``last``, ``step``
+    apart.
+    """
+
+    first: int
+    last: int
+    step: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def numbers(self) -> range:
+        """The same as a range."""
+        return range(self.first, self.last + (1 if self.step > 0 else -1), self.step)
+
+
+Values = tuple[Value, ...] | Span
+"""The values to try for a parameter."""
+
+
+def shorten_span(numbers: range) -> Values:
+    """The values of a range: listed if they are few. Raises UsageError for numbers of more than 61 bits."""
+    if any(abs(number) >> 61 for number in (numbers[0], numbers[-1])):
+        raise UsageError(f"{numbers} has numbers of more than 61 bits")
+    if len(numbers) <= MOST_LISTED:
+        return tuple(numbers)
+    return Span(first=numbers[0], last=numbers[-1], step=numbers.step)
+
+
+def sequence_of(values: Values) -> Sequence[Value]:
+    """The values as a sequence, which does not list those of a span."""
+    return values.numbers if isinstance(values, Span) else values
 
 
 class Outcome(enum.StrEnum):

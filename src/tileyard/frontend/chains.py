@@ -16,7 +16,7 @@ from tileyard.base.model import Value
 from tileyard.base.wording import count_of, show_value
 from tileyard.frontend.blame import blame_user
 from tileyard.frontend.bounds import require_inside
-from tileyard.frontend.declare import user_function
+from tileyard.frontend.declare import WhereSource, user_function
 from tileyard.frontend.found import Found, lower_open
 from tileyard.frontend.parameters import PASS_CONFIGS, is_scalar, option_name, to_plain
 from tileyard.frontend.recipes import (
@@ -196,7 +196,7 @@ def _require_known(
                 ) from None
 
 
-def _leave_rejected(chain: Chain, where: Callable[..., object]) -> Chain:
+def _leave_rejected(chain: Chain, where: WhereSource) -> Chain:
     """The chain without configs that the kernel's ``where`` rejects; RejectedError if it rejects all."""
     found = Found(chain.found.name, replace(chain.found.recipe, where=where))
     plain = found.expand({}).configs

@@ -13,7 +13,47 @@ from tileyard.base.wording import show_value
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Axes = Mapping[str, Sequence[object]]
+Rule = str | Callable[..., object]
+"""A rule on configs: a constraint as text, or a function."""
+WhereSource = Rule | Sequence[Rule]
+
+
+@dataclass(frozen=True)
+class When:
+    """The ``values`` of a parameter that only counts where a ``condition`` holds: see ``when``."""
+
+    condition: str
+    values: Sequence[object]
+
+
+def when(condition: str, values: Sequence[object]) -> When:
+    """The values of a parameter of a space that only counts where a condition on other parameters or
+    arguments holds, as in ``space={"use_tma": [False, True], "stages": when("use_tma", [2, 3, 4])}``.
+
+    The condition is a constraint as in ``where`` of ``tileyard.kernel``. Elsewhere the parameter has its
+    first value, so that no two configs differ only in what does not count, and constraints that name it
+    do not apply.
+    """
+    if not isinstance(condition, str):
+        raise UsageError(
+            f"tileyard.when: the condition must be a text, not {show_value(condition)}"
+        )
+    return When(condition, values)
+
+
+def powers_of_two(first: int, last: int) -> tuple[int, ...]:
+    """The powers of two from ``first`` to ``last``, both powers of two: (16, 32, 64) from 16 to 64."""
+    for number in (first, last):
+        if type(number) is not int or number < 1 or number & (number - 1):
+            raise UsageError(
+                f"powers of two from {first} to {last}: {number} is not a power of two"
+            )
+    if first > last:
+        raise UsageError(f"powers of two from {first} to {last}: there is none")
+    return tuple(1 << bits for bits in range(first.bit_length() - 1, last.bit_length()))
+
+
+Axes = Mapping[str, Sequence[object] | When]
 Configs = Sequence[Mapping[str, object]]
 SpaceSource = Axes | Configs | Callable[..., Axes | Configs]
 
@@ -29,7 +69,7 @@ class KernelDeclaration(Generic[P, R]):
 
     function: Callable[P, R]
     space: SpaceSource | None = None
-    where: Callable[..., object] | None = None
+    where: WhereSource | None = None
     shapes: Mapping[str, Mapping[str, Value]]
     reference: Callable[..., object] | None = None
     inputs: Callable[..., object] | None = None
@@ -61,7 +101,7 @@ def kernel(
     /,
     *,
     space: SpaceSource | None = None,
-    where: Callable[..., object] | None = None,
+    where: WhereSource | None = None,
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
@@ -75,7 +115,7 @@ def kernel(
 def kernel(
     *,
     space: SpaceSource | None = None,
-    where: Callable[..., object] | None = None,
+    where: WhereSource | None = None,
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
@@ -90,7 +130,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     /,
     *,
     space: SpaceSource | None = None,
-    where: Callable[..., object] | None = None,
+    where: WhereSource | None = None,
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
@@ -115,7 +155,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
 
         @tileyard.kernel(
             space={"block_M": [64, 128, 256], "block_N": [64, 128], "block_K": [32, 64]},
-            where=lambda block_M, block_N: block_M * block_N <= 128 * 128,
+            where="block_M * block_N <= 128 * 128",
             shapes={"large": {"M": 4096, "N": 4096, "K": 4096}, "small": {"M": 256, "N": 256, "K": 256}},
             reference=lambda A, B: A @ B,
             flops=lambda M, N, K: 2 * M * N * K,
@@ -135,8 +175,15 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
         space: The configs to search. A mapping from parameter to its possible values, which are
             multiplied out; or a list of configs, each a mapping from parameter to value; or a
             callable that receives the arguments by name and returns either. None: nothing to search.
-        where: Called by name; a config is used only if it returns a true value, and refused if it
-            was given by hand.
+            Values are a list, a ``range``, ``powers_of_two``, or those of a parameter that counts only
+            ``when`` a condition holds.
+        where: The rules for configs: a constraint as text, a callable, or a list of these. A config is
+            used only if all accept it, and refused if it was given by hand. A constraint such as
+            ``"M % block_M == 0 and (not use_tma or stages > 1)"`` has numbers, texts, parameters and
+            arguments, ``+ - * / // %``, comparisons, ``and``, ``or``, ``not``, ``in (..)``, ``min``,
+            ``max`` and ``abs``; it rejects a config for which it is undefined, as where it divides by
+            zero. A space is solved for its constraints, so that even a huge one is entered at a valid
+            config. A callable is called by name, and accepts by a true value.
         shapes: Named sets of arguments; the first one is the default. A set may
             leave out arguments that have a default.
         reference: Computes the expected outputs. Called with copies of the kernel's input tensors in
@@ -171,12 +218,15 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     """
     if shapes is not None:
         _check_shapes(shapes)
-    callables = {"where": where, "reference": reference, "inputs": inputs, "flops": flops}
+    if where is not None:
+        list_rules(where)
+    callables = {"reference": reference, "inputs": inputs, "flops": flops}
     for name, given in callables.items():
         if given is not None:
             _check_callable(name, given)
     fields = {
         **callables,
+        "where": where,
         "space": space,
         "shapes": shapes,
         "tolerance": _read_tolerance(tolerance),
@@ -196,6 +246,18 @@ def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> Kern
         function = KernelDeclaration(function=function, shapes={}, pass_configs={})
     given: dict[str, Any] = {name: field for name, field in fields.items() if field is not None}
     return replace(function, **given)
+
+
+def list_rules(where: WhereSource | None) -> tuple[Rule, ...]:
+    """The rules of ``where``. Raises UsageError for what is no rule."""
+    if where is None:
+        return ()
+    rules = (where,) if isinstance(where, str) or callable(where) else where
+    if not isinstance(rules, Sequence) or not all(isinstance(r, str) or callable(r) for r in rules):
+        raise UsageError(
+            f"tileyard.kernel: where must be a text, a function, or a list of these, not {show_value(where)}"
+        )
+    return tuple(rules)
 
 
 class KernelInfo(Record):

@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,10 +17,17 @@ from tileyard.base.errors import (
     UsageError,
     UserCodeError,
 )
-from tileyard.base.model import Rule, TensorSpec, Value
+from tileyard.base.model import Rule, TensorSpec, Value, sequence_of
 from tileyard.base.wording import count_of, name_line
 from tileyard.frontend.blame import blame_user, call_by_name, find_place, parameters_of
-from tileyard.frontend.declare import KernelInfo
+from tileyard.frontend.constraints import (
+    Constraint,
+    evaluate,
+    is_true,
+    limit_to_active,
+    read_constraint,
+)
+from tileyard.frontend.declare import KernelInfo, list_rules
 from tileyard.frontend.no_device import assume_target
 from tileyard.frontend.parameters import (
     PASS_CONFIGS,
@@ -61,6 +69,19 @@ class Found:
         self.parameters = Parameters(name, recipe)
         self._expansions: dict[str, Expansion] = {}
 
+    @cached_property
+    def rules(self) -> "tuple[Constraint | Callable[..., object], ...]":
+        """The kernel's ``where``: constraints and functions. Raises UsageError for what cannot be read."""
+        return tuple(
+            self._read_constraint(rule) if isinstance(rule, str) else rule
+            for rule in list_rules(self.recipe.where)
+        )
+
+    @property
+    def asks_where(self) -> bool:
+        """Whether a function decides about configs, so that only this process can."""
+        return any(not isinstance(rule, Constraint) for rule in self.rules)
+
     def describe(self) -> KernelInfo:
         """The description of the kernel before anything is elaborated."""
         return KernelInfo(
@@ -92,12 +113,7 @@ class Found:
 
     def accepts(self, arguments: Arguments, config: Arguments) -> bool:
         """Whether ``where`` accepts a config."""
-        values = {**self.complete(arguments), **self._restore_config(arguments, config)}
-        if self.recipe.where is None:
-            return True
-        what = f"where of {self.name}"
-        with blame_user(what):
-            return bool(call_by_name(self.recipe.where, values, what))
+        return self._find_refusing(arguments, config) is None
 
     def require(self, arguments: Arguments, config: Arguments) -> None:
         """Raise RejectedError unless ``where`` accepts a config."""
@@ -107,7 +123,8 @@ class Found:
     def describe_refusal(self, arguments: Arguments, config: Arguments) -> RejectedError:
         """The error for a config that ``where`` rejects: the config, the arguments and the rule's line."""
         varied = {*config, *self.expand(arguments).names}
-        named = _asked_by(self.recipe.where) or ()
+        refusing = self._find_refusing(arguments, config)
+        named = _asked_by(refusing) or ()
         values = {**self.parameters.defaults, **arguments, **config}
         chosen = [f"{key}={value}" for key, value in values.items() if key in varied]
         given = [
@@ -115,9 +132,11 @@ class Found:
             for key, value in values.items()
             if key not in varied and (key in arguments or key in named)
         ]
-        file, line = find_place(self.recipe.where)
+        file, line = self._place_of(refusing)
         subject = " for ".join(" ".join(part) for part in (chosen, given) if part)
-        summary = f"where of {self.name} rejects {subject or 'its only config'}"
+        rule = f"where of {self.name}"
+        rule += f", {refusing.text!r}," if isinstance(refusing, Constraint) else ""
+        summary = f"{rule} rejects {subject or 'its only config'}"
         return RejectedError(
             message=f"{name_line(file, line)}: {summary}" if file else summary,
             hint="choose a config that it accepts, or loosen the rule",
@@ -128,11 +147,15 @@ class Found:
 
     def find_rule(self, program: Program, numbers: Arguments) -> Rule | None:
         """The part of ``where`` on these dimensions and scalars of a Program; None if there is none."""
-        asked = _asked_by(self.recipe.where)
-        named = {key: value for key, value in numbers.items() if asked is None or key in asked}
+        asked = [_asked_by(rule) for rule in self.rules]
+        named = {
+            key: value
+            for key, value in numbers.items()
+            if any(one is None or key in one for one in asked)
+        }
         if not named:
             return None
-        file, line = find_place(self.recipe.where)
+        file, line = self._place_of(self.rules[0])
         return Rule(
             text=f"where of {self.name} ({name_line(file, line)})"
             if file
@@ -204,6 +227,49 @@ class Found:
         return None
 
     # ---- inside -----------------------------------------------------------------------------
+
+    def _find_refusing(
+        self, arguments: Arguments, config: Arguments
+    ) -> "Constraint | Callable[..., object] | None":
+        """The first rule that does not accept a config; None if all do."""
+        values = {**self.complete(arguments), **self._restore_config(arguments, config)}
+        plain = {**self.parameters.defaults, **arguments, **config}
+        what = f"where of {self.name}"
+        for rule in self.rules:
+            if isinstance(rule, Constraint):
+                self._require_names(rule, plain)
+                expr = limit_to_active(rule, self._read_conditions(arguments))
+                accepted: object = is_true(evaluate(expr, plain))
+            else:
+                with blame_user(what):
+                    accepted = call_by_name(rule, values, what)
+            if not accepted:
+                return rule
+        return None
+
+    def _read_conditions(self, arguments: Arguments) -> dict[str, Constraint]:
+        texts = self.expand(arguments).conditions
+        return {key: self._read_constraint(text) for key, text in texts.items()}
+
+    def _read_constraint(self, text: str) -> Constraint:
+        try:
+            return read_constraint(text)
+        except UsageError as error:
+            file, line = self._place_of(None)
+            place = f"{name_line(file, line)}: " if file else ""
+            raise UsageError(f"{place}{self.name}: {error.message}", error.hint) from None
+
+    def _place_of(self, rule: object) -> tuple[str, int]:
+        """The place of a function; for a constraint the kernel's."""
+        return find_place(rule if callable(rule) else self.recipe.function)
+
+    def _require_names(self, rule: Constraint, known: Arguments) -> None:
+        unknown = [name for name in rule.names if name not in known]
+        if unknown:
+            raise UsageError(
+                f"where of {self.name}, {rule.text!r}, asks for {unknown[0]}, which the kernel does not have",
+                hint=f"it may ask for {', '.join(known)}",
+            )
 
     def _tell_inputs(self) -> Literal["ours", "drawn", "given"]:
         if self.recipe.inputs is None:
@@ -292,10 +358,12 @@ class Found:
         return [array for array, spec in zip(arrays, passed, strict=True) if spec.role != "out"]
 
 
-def _asked_by(where: Callable[..., object] | None) -> frozenset[str] | None:
-    if where is None:
+def _asked_by(rule: Constraint | Callable[..., object] | None) -> frozenset[str] | None:
+    if rule is None:
         return frozenset()
-    parameters = parameters_of(where)
+    if isinstance(rule, Constraint):
+        return frozenset(rule.names)
+    parameters = parameters_of(rule)
     if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     return frozenset(one.name for one in parameters)
@@ -438,5 +506,6 @@ def probe(found: Found, arguments: Arguments, expansion: Expansion) -> "MadeKern
 def _points(expansion: Expansion) -> Iterator[dict[str, Value]]:
     if expansion.configs:
         return iter(expansion.configs)
-    points = itertools.product(*expansion.axes.values())
-    return (dict(zip(expansion.axes, values, strict=True)) for values in points)
+    axes = {key: sequence_of(values)[:PROBES] for key, values in expansion.axes.items()}
+    points = itertools.product(*axes.values())
+    return (dict(zip(axes, values, strict=True)) for values in points)

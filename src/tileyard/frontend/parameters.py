@@ -9,13 +9,13 @@ import json
 import numbers
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Value
+from tileyard.base.model import Value, Values, shorten_span
 from tileyard.base.wording import show_value
-from tileyard.frontend.declare import PIPELINE
+from tileyard.frontend.declare import PIPELINE, When
 from tileyard.frontend.recipes import Recipe, is_instance_of, kinds_of, named_parameters
 from tileyard.ir.dtypes import DTYPES
 
@@ -164,10 +164,14 @@ Arguments = Mapping[str, Value]
 
 @dataclass(frozen=True, kw_only=True)
 class Expansion:
-    """A space: ``axes`` to multiply out, or a list of ``configs``; both empty for none."""
+    """A space: ``axes`` to multiply out, or a list of ``configs``; both empty for none.
 
-    axes: dict[str, tuple[Value, ...]]
+    A parameter with a condition only counts where that holds.
+    """
+
+    axes: dict[str, Values]
     configs: tuple[dict[str, Value], ...]
+    conditions: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -233,7 +237,12 @@ class Parameters:
             return Expansion(axes={}, configs=())
         if isinstance(source, Mapping):
             axes = {str(key): self._read_axis(str(key), values) for key, values in source.items()}
-            return Expansion(axes=axes, configs=())
+            conditions = {
+                str(key): values.condition
+                for key, values in source.items()
+                if isinstance(values, When)
+            }
+            return Expansion(axes=axes, configs=(), conditions=conditions)
         if isinstance(source, Iterable) and not isinstance(source, str):
             return Expansion(axes={}, configs=tuple(map(self._read_config, source)))
         raise UsageError(
@@ -265,8 +274,13 @@ class Parameters:
             raise UsageError(f"{self.kernel} has no {what} {key!r}", hint=self.describe())
         return among[key]
 
-    def _read_axis(self, key: str, values: object) -> tuple[Value, ...]:
+    def _read_axis(self, key: str, values: object) -> Values:
         parameter = self._find(self._tunable, key, "parameter of its space,")
+        if isinstance(values, When):
+            values = values.values
+        if isinstance(values, range) and values:
+            parameter.learn(values[0])
+            return shorten_span(values)
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise UsageError(
                 f"the space of {self.kernel} gives {key}={show_value(values)}, which is not a list of values"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tileyard.base.model import TimingPolicy, Tolerance, Value
-from tileyard.frontend.declare import KernelDeclaration, SpaceSource, user_function
+from tileyard.frontend.declare import KernelDeclaration, SpaceSource, WhereSource, user_function
 from tileyard.frontend.runtime_names import RuntimeNames, find_runtime_names
 
 _KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
@@ -62,7 +62,7 @@ class Recipe:
     runtime: RuntimeNames
     out_idx: tuple[int, ...] | None = None
     space: SpaceSource | None = None
-    where: Callable[..., object] | None = None
+    where: WhereSource | None = None
     shapes: Mapping[str, Mapping[str, Value]]
     reference: Callable[..., object] | None = None
     inputs: Callable[..., object] | None = None

@@ -32,6 +32,7 @@ from tileyard.show.values import (
     parse_share,
     parse_value,
     read_choices,
+    read_lists,
     read_text,
     read_time_s,
     read_values,
@@ -74,7 +75,7 @@ def read_arguments(given: Pairs, option: str) -> dict[str, Value]:
 def read_sizes(given: Choices, option: str) -> dict[str, tuple[Value, ...]]:
     """The same, if several values mean several shapes: a list, or numbers in a text. Raises UsageError."""
     if isinstance(given, Mapping):
-        return read_choices(given, option)
+        return read_lists(given, option)
     sizes = {}
     for key, text in parse_pairs(given or (), option).items():
         parts = [parse_value(part) for part in text.split(",")]
@@ -106,7 +107,7 @@ ConfigValues = Annotated[
     Choices,
     Option(
         "A value of a parameter, or of the pipeline of passes; tune and compile take several, "
-        "as in KEY=A,B,C.",
+        "as in KEY=A,B,C or KEY=16..256:16 (every 16th) or KEY=pow2:16..256.",
         metavar="KEY=VALUE",
         read=read_choices,
     ),

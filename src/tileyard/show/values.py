@@ -12,7 +12,7 @@ from tileyard.show.words import parse_duration_s as parse_duration_s
 from tileyard.show.words import spell_duration as spell_duration
 
 if TYPE_CHECKING:
-    from tileyard.base.model import Value
+    from tileyard.base.model import Value, Values
 else:
     Value = bool | int | float | str  # as there; importing it takes a tenth of a second
 
@@ -123,24 +123,83 @@ def read_texts(given: Pairs, option: str) -> dict[str, str]:
     return parse_pairs(given or (), option)
 
 
-def read_choices(given: Choices, option: str = "--config") -> dict[str, tuple[Value, ...]]:
-    """The values of ``--config``, one or several for each parameter. Raises UsageError."""
+def read_lists(
+    given: Mapping[str, Value | Sequence[Value]], option: str
+) -> dict[str, tuple[Value, ...]]:
+    """Plain values, one or several for each name. Raises UsageError."""
+    several = {
+        key: (values,) if isinstance(values, str) or not isinstance(values, Iterable) else values
+        for key, values in given.items()
+    }
+    return {
+        key: tuple(_read_plain(option, key, value) for value in values)
+        for key, values in several.items()
+    }
+
+
+_RANGE = re.compile(r"(pow2:)?(-?\d+)\.\.(-?\d+)(?::(-?\d+))?")
+MOST_JOINED = 1 << 20
+"""Most values of a list that has ranges in it; a range alone may be longer."""
+
+
+def read_choices(given: Choices, option: str = "--config") -> "dict[str, Values]":
+    """The values of ``--config`` for each parameter: a value or several, ``16..256:16`` for every 16th number
+    from 16 to 256, ``pow2:16..256`` for powers of two. Raises UsageError.
+    """
     if isinstance(given, Mapping):
-        several = {
-            key: (values,)
-            if isinstance(values, str) or not isinstance(values, Iterable)
-            else values
+        spans = {
+            key: _shorten(values, f"{option} {key}")
             for key, values in given.items()
+            if isinstance(values, range) and values
         }
-        return {
-            key: tuple(_read_plain(option, key, value) for value in values)
-            for key, values in several.items()
-        }
+        rest = {key: values for key, values in given.items() if key not in spans}
+        lists: dict[str, Values] = {**read_lists(rest, option), **spans}
+        return {key: lists[key] for key in given}
     pairs = parse_pairs(given or (), option)
-    for key, text in pairs.items():
-        if not all(text.split(",")):
-            raise UsageError(f"{option} {key}={text} has an empty value")
-    return {key: tuple(map(parse_value, text.split(","))) for key, text in pairs.items()}
+    return {key: _read_several(text, f"{option} {key}") for key, text in pairs.items()}
+
+
+def _read_several(text: str, named: str) -> "Values":
+    parts = text.split(",")
+    if not all(parts):
+        raise UsageError(f"{named}={text} has an empty value")
+    lists = [_read_part(part, f"{named}={part}") for part in parts]
+    if len(lists) == 1 and isinstance(lists[0], range):
+        return _shorten(lists[0], f"{named}={text}")
+    if any(isinstance(one, range) and one[MOST_JOINED:] for one in lists):
+        raise UsageError(f"{named}={text} lists too many values", "give a long range alone")
+    return tuple(value for one in lists for value in one)
+
+
+def _read_part(text: str, named: str) -> "Sequence[Value]":
+    """The values of a range, or the only one of anything else."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return (parse_value(text),)
+    first, last, step = int(match[2][:40]), int(match[3][:40]), int((match[4] or "1")[:40])
+    if match[1]:
+        from tileyard.frontend.declare import powers_of_two  # for this alone
+
+        if match[4]:
+            raise UsageError(f"{named}: powers of two take no step")
+        try:
+            return powers_of_two(first, last)
+        except UsageError as error:
+            raise UsageError(f"{named}: {error.message}") from None
+    if step < 1:
+        raise UsageError(f"{named}: the step is {step}, which is less than 1")
+    if first > last:
+        raise UsageError(f"{named} has no value: {first} is more than {last}")
+    return range(first, last + 1, step)
+
+
+def _shorten(numbers: range, named: str) -> "Values":
+    from tileyard.base.model import shorten_span  # importing it takes a tenth of a second
+
+    try:
+        return shorten_span(numbers)
+    except UsageError as error:
+        raise UsageError(f"{named}: {error.message}") from None
 
 
 def _read_plain(option: str, key: object, value: object) -> Value:

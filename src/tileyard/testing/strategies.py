@@ -11,11 +11,16 @@ import pytest
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import WELL, Measurement, Outcome, Trial
+from tileyard.frontend.constraints import read_constraint
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy
 
 AXES = Points({"block": (16, 32, 64, 128), "stages": (1, 2, 3), "fast": (False, True, 1)})
 LISTED = Points({"stages": (1, 2)}, [{"block": 16, "split": 2}, {"block": 32}, {"block": 32.0}])
+RULED = Points(
+    {"block": (16, 32, 64, 128), "split": range(1, 9), "fast": (False, True)},
+    constraints=[read_constraint("block % (split * 16) == 0 and (fast or split < 4)").expr],
+)
 ONE = Points({"block": (16,)})
 HUGE = Points({name: tuple(range(1000)) for name in ("m", "n", "k", "stages")})
 OUTCOMES = tuple(Outcome)
@@ -91,7 +96,9 @@ class StrategyContract:
         """Makes the strategy under test."""
         raise NotImplementedError
 
-    @pytest.mark.parametrize("points", [AXES, LISTED, ONE], ids=["axes", "listed", "one"])
+    @pytest.mark.parametrize(
+        "points", [AXES, LISTED, RULED, ONE], ids=["axes", "listed", "ruled", "one"]
+    )
     @pytest.mark.parametrize("trials", [1, 5, 1000])
     @pytest.mark.parametrize("under_way", [0, 3])
     def test_every_point_is_proposed_once(

@@ -27,6 +27,7 @@ from tileyard.base.errors import (
 )
 from tileyard.base.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.base.wording import find_similar
+from tileyard.frontend.constraints import Constraint
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found, lower_config, probe
 from tileyard.frontend.reads import WATCH, Recorder, find_working_folder
@@ -156,17 +157,20 @@ class Author:
     def _expand(self, found: Found, request: ExpandSpace) -> Space:
         arguments = request.arguments
         expansion = found.expand(arguments)
+        space = Space(
+            axes=expansion.axes,
+            configs=expansion.configs,
+            constraints=tuple(rule.text for rule in found.rules if isinstance(rule, Constraint)),
+            conditions=expansion.conditions,
+            asks_where=found.asks_where,
+        )
         if not request.with_flops:
-            return Space(axes=expansion.axes, configs=expansion.configs, flops=0.0)
+            return space
         flops = found.count_flops(arguments)
         program = probe(found, arguments, expansion)
         if program is not None and flops == 0:
             flops = count_gemm_flops(program.signature, program.integers)
-        return Space(
-            axes=expansion.axes,
-            configs=expansion.configs,
-            flops=flops,
-        )
+        return msgspec.structs.replace(space, flops=flops)
 
     def _elaborate(self, found: Found, request: ElaborateConfig) -> ElaboratedConfig:
         pipeline = found.parameters.pipeline_of(request.config, request.pipeline)

@@ -31,6 +31,7 @@ from tileyard.base.model import (
     TensorSpec,
     TimingPolicy,
     Value,
+    Values,
 )
 from tileyard.frontend.declare import KernelInfo
 from tileyard.sync.findings import Finding
@@ -190,11 +191,18 @@ class Kernels(Record, tag="kernels"):
 
 
 class Space(Record, tag="space"):
-    """Answer to ExpandSpace: ``axes`` to multiply out, or ``configs``; ``flops``: as stated, else 0."""
+    """Answer to ExpandSpace: ``axes`` to multiply out, or ``configs``; ``flops``: as stated, else 0.
 
-    axes: dict[str, tuple[Value, ...]] = {}
+    ``constraints`` and the ``conditions`` of parameters that only count sometimes are texts. If it
+    ``asks_where``, functions of the kernel decide, too.
+    """
+
+    axes: dict[str, Values] = {}
     configs: tuple[dict[str, Value], ...] = ()
     flops: float = 0.0
+    constraints: tuple[str, ...] = ()
+    conditions: dict[str, str] = {}
+    asks_where: bool = True
 
 
 class Accepted(Record, tag="accepted"):

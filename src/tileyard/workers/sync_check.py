@@ -12,6 +12,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import KernelFault, UsageError
 from tileyard.base.model import Digest, Outcome, Record, SourceLine, TensorSpec, Value
 from tileyard.frontend.closure import examine
+from tileyard.frontend.constraints import Constraint
 from tileyard.frontend.found import Found
 from tileyard.frontend.reads import WATCH, would_read_again
 from tileyard.ir.nodes import Program
@@ -141,8 +142,11 @@ def identify_check(
     ``program`` and ``lines`` are those at the kernel's own sizes.
     """
     recipe = found.recipe
-    functions = (recipe.function, recipe.reference, recipe.inputs, recipe.supply, recipe.where)
+    rules = [rule for rule in found.rules if not isinstance(rule, Constraint)]
+    functions = (recipe.function, recipe.reference, recipe.inputs, recipe.supply, *rules)
     rests = examine(functions, "kernel")
+    texts = [rule.text for rule in found.rules if isinstance(rule, Constraint)]
+    rests.put("constraints", canonical_json(texts))
     rests.put("program", program)
     rests.put("lines", canonical_json(sorted(lines.items())))
     rests.put("request", canonical_json(request))

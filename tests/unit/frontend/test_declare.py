@@ -27,6 +27,24 @@ def test_a_declared_kernel_is_called_like_its_function() -> None:
     assert list(inspect.signature(double).parameters) == ["n", "block"]
 
 
+def test_powers_of_two_are_both_ends_and_those_between() -> None:
+    """Ends that are none are refused."""
+    assert tileyard.powers_of_two(16, 128) == (16, 32, 64, 128)
+    assert tileyard.powers_of_two(1, 1) == (1,)
+    for first, last in ((0, 4), (3, 8), (16, 100), (16, 8)):
+        with pytest.raises(UsageError, match=f"powers of two from {first} to {last}: "):
+            tileyard.powers_of_two(first, last)
+
+
+@pytest.mark.parametrize("where", [3, {"a": 1}, ["a < 3", 3]])
+def test_rules_are_texts_and_functions(where: Any) -> None:  # noqa: ANN401 - any wrong one
+    """Anything else is refused where it is declared."""
+    with pytest.raises(UsageError, match=r"tileyard.kernel: where must be a text, a function, or"):
+        tileyard.kernel(where=where)
+    with pytest.raises(UsageError, match=r"tileyard.when: the condition must be a text"):
+        tileyard.when(where, [1, 2])
+
+
 def test_a_kernel_can_be_declared_without_saying_anything() -> None:
     """The decorator works without parentheses."""
 

@@ -18,7 +18,7 @@ import pytest
 
 import tileyard
 from tileyard.base.errors import KernelFileError, RejectedError, UsageError, UserCodeError
-from tileyard.base.model import Tolerance
+from tileyard.base.model import Span, Tolerance
 from tileyard.frontend.discover import find_declared, find_kernel, find_kernels, import_file
 from tileyard.frontend.found import Found
 
@@ -416,6 +416,46 @@ def test_where_that_raises_names_its_line() -> None:
     found = _declare(space={"block": [64]}, where=lambda block: block % 0)
     with pytest.raises(UserCodeError, match=r"test_discover.py:\d+: where of gemm: Zero"):
         found.accepts({"M": 8, "N": 8}, {"block": 64})
+
+
+def test_constraints_and_functions_decide_together() -> None:
+    """Constraints see plain values: arguments, defaults and the config; the one that rejects is named."""
+    where = ["M % block == 0", lambda block: block < 100, "dtype == 'float16' or causal"]
+    found = _declare(space={"block": [64, 256]}, where=where)
+    assert found.asks_where
+    assert found.accepts({"M": 128, "N": 8}, {"block": 64})
+    with pytest.raises(
+        RejectedError,
+        match=r"test_discover.py:\d+: where of gemm, 'M % block == 0', rejects block=64 for M=8",
+    ):
+        found.require({"M": 8, "N": 8}, {"block": 64})
+    assert not found.accepts({"M": 512, "N": 8}, {"block": 256})
+    assert not found.accepts({"M": 512, "N": 8, "dtype": "float32"}, {"block": 64})
+    assert not _declare(where="M > 1").asks_where
+    with pytest.raises(
+        UsageError, match="'blok < 3', asks for blok, which the kernel does not have"
+    ):
+        _declare(where="blok < 3").accepts({"M": 8, "N": 8}, {})
+    with pytest.raises(UsageError, match=r"test_discover.py:\d+: gemm: constraint 'M <': invalid"):
+        _declare(where="M <").accepts({"M": 8, "N": 8}, {})
+
+
+def test_values_of_a_space_may_count_only_sometimes() -> None:
+    """Their condition is part of the space; a constraint that names them does not apply elsewhere."""
+    space = {"causal": [False, True], "block": tileyard.when("causal", range(64, 257, 64))}
+    found = _declare(space=space, where="block <= M")
+    expansion = found.expand({})
+    assert expansion.axes == {"causal": (False, True), "block": (64, 128, 192, 256)}
+    assert expansion.conditions == {"block": "causal"}
+    assert found.accepts({"M": 8, "N": 8}, {"causal": False, "block": 64})
+    assert not found.accepts({"M": 8, "N": 8}, {"causal": True, "block": 64})
+
+
+def test_a_long_range_of_a_space_is_not_listed() -> None:
+    """It travels as its ends."""
+    found = _declare(space={"block": range(16, 10**9, 16)})
+    assert found.expand({}).axes == {"block": Span(first=16, last=10**9 - 16, step=16)}
+    assert found.accepts({"M": 8, "N": 8}, {"block": 10**8})
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_each_verb_is_on_the_page() -> None:
         ({"trials": True}, "trials must be a whole number, not True"),
         ({"trials": 0}, "trials 0 is less than 1"),
         ({"config": 3}, "config must be a mapping or a list or None, not 3"),
-        ({"where": 3}, "where must be a function or None, not 3"),
+        ({"where": 3}, "where must be text or a list or a function or None, not 3"),
         ({"home": 3}, "home must be text or a path or None, not 3"),
         ({"budgets": 3}, "there is no option 'budgets' (there is budget)"),
         ({"no_check": 1}, "there is no option 'no_check' (there is check=False)"),

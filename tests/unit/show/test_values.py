@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Value
+from tileyard.base.model import Span, Value
 from tileyard.show.values import (
     parse_bytes,
     parse_count,
@@ -100,6 +100,12 @@ def test_counts() -> None:
         ({"block": np.array([32, 64]), "dtype": "a,b"}, {"block": (32, 64), "dtype": ("a,b",)}),
         ({"block": (n for n in (1, 2))}, {"block": (1, 2)}),
         (None, {}),
+        (["block=16..64:16,100", "n=1..3"], {"block": (16, 32, 48, 64, 100), "n": (1, 2, 3)}),
+        (["block=16..60:16"], {"block": (16, 32, 48)}),
+        (["block=pow2:16..128", "n=-1..1"], {"block": (16, 32, 64, 128), "n": (-1, 0, 1)}),
+        (["file=a..b,../x"], {"file": ("a..b", "../x")}),
+        ({"block": range(16, 65, 16)}, {"block": (16, 32, 48, 64)}),
+        ({"block": range(0)}, {"block": ()}),
     ],
 )
 def test_choices(given: Any, expected: dict[str, tuple[Value, ...]]) -> None:  # noqa: ANN401 - any form
@@ -107,6 +113,43 @@ def test_choices(given: Any, expected: dict[str, tuple[Value, ...]]) -> None:  #
     found = read_choices(given)
     assert found == expected
     assert all(type(one) in (bool, int, str) for values in found.values() for one in values)
+
+
+def test_a_long_range_is_not_listed() -> None:
+    """On the command line and in Python."""
+    expected = Span(first=16, last=1000000000, step=16)
+    assert read_choices(["n=16..1000000015:16"]) == {"n": expected}
+    assert read_choices({"n": range(16, 10**9 + 1, 16)}) == {"n": expected}
+    assert (len(expected), expected.numbers[-1]) == (62500000, 10**9)
+    down = read_choices({"n": range(10**6, 0, -3)})["n"]
+    assert isinstance(down, Span)
+    assert down.numbers == range(10**6, 0, -3)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("n=4..1", "--config n=4..1 has no value: 4 is more than 1"),
+        ("n=1..4:0", "--config n=1..4:0: the step is 0, which is less than 1"),
+        ("n=pow2:3..8", "--config n=pow2:3..8: powers of two from 3 to 8: 3 is not a power of two"),
+        ("n=pow2:8..4", "--config n=pow2:8..4: powers of two from 8 to 4: there is none"),
+        ("n=pow2:1..8:2", "--config n=pow2:1..8:2: powers of two take no step"),
+        (
+            "n=1..9999999,3",
+            "--config n=1..9999999,3 lists too many values (give a long range alone)",
+        ),
+        (
+            "n=1..99999999999999999999",
+            "--config n=1..99999999999999999999: range(1, 100000000000000000000) has",
+        ),
+        ("n=1,,2", "--config n=1,,2 has an empty value"),
+    ],
+)
+def test_wrong_ranges_are_refused(given: str, expected: str) -> None:
+    """In one line with the value."""
+    with pytest.raises(UsageError) as refused:
+        read_choices([given])
+    assert str(refused.value).startswith(expected)
 
 
 def test_plain_values_of_python() -> None:

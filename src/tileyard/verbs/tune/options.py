@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias, TypedDict, ge
 import msgspec
 
 from tileyard.base.errors import UsageError
-from tileyard.base.model import CheckPolicy, Draw, EdgeValues, Limits, Record, TimingPolicy, Value
+from tileyard.base.model import (
+    CheckPolicy,
+    Draw,
+    EdgeValues,
+    Limits,
+    Record,
+    TimingPolicy,
+    Value,
+    Values,
+)
 from tileyard.base.wording import show_value
+from tileyard.frontend.declare import WhereSource, list_rules
 from tileyard.service.verbs import KernelVerb, Verb
 from tileyard.show.kernel_options import (
     ArgumentChoices,
@@ -65,7 +75,7 @@ from tileyard.show.values import (
     Repeats,
     Share,
     parse_share,
-    read_choices,
+    read_lists,
     read_names,
     read_repeats,
     read_text,
@@ -211,7 +221,7 @@ def _read_values(name: object, given: object, where: str) -> tuple[Value, ...]:
             raise UsageError(f"{where}: {name} is {show_value(value)}, and no number or text")
     if not listed:
         raise UsageError(f"{where}: {name} is an empty list", "leave it out, or give it a value")
-    return next(iter(read_choices({name: listed}, f"{where}:").values()))  # type: ignore[dict-item]
+    return next(iter(read_lists({name: listed}, f"{where}:").values()))  # type: ignore[dict-item]
 
 
 def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
@@ -222,6 +232,11 @@ def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
         if name not in (*known, "all"):
             raise UsageError(f"{option} {name!r} is not one of {', '.join(known)}, all")
     return known if "all" in asked else tuple(kind for kind in known if kind in asked)
+
+
+def _read_rules(given: WhereSource | None, _option: str) -> tuple[str, ...]:
+    """The constraints among rules: functions stay in the caller's process. Raises UsageError."""
+    return tuple(rule for rule in list_rules(given) if isinstance(rule, str))
 
 
 class StudyOptions(TypedDict, total=False):
@@ -247,8 +262,13 @@ class StudyOptions(TypedDict, total=False):
         ),
     ]
     where: Annotated[
-        Callable[..., object] | None,
-        Option("Which configs of the space to use, likewise.", for_python=True),
+        str | Sequence[str | Callable[..., object]] | Callable[..., object] | None,
+        Option(
+            "A further rule that configs must meet, such as 'block_M * block_N <= 16384'; repeatable. Python "
+            "also takes functions.",
+            metavar="RULE",
+            read=_read_rules,
+        ),
     ]
     inputs: Annotated[
         str | Callable[..., object] | None,
@@ -378,24 +398,26 @@ class TuneOptions(StudyOptions, total=False):
 class TuneRequest(Record):
     """One tuning run. ``kernel`` may be empty if the file has only one.
 
-    ``overrides`` has values for tunable parameters, which replace the kernel's own. With ``keeps_default``
-    the kernel's default config, with the values of ``default``, and the one in use are tried first, and a
-    winner must be clearly faster. ``reference`` and ``inputs``, names of functions of its file, ``flops``, a
-    formula over its arguments, and ``rtol`` and ``atol`` of its tolerance also replace the kernel's own. At
-    most ``trials`` configs are tried, which the ``strategy`` chooses from this ``seed``; all takes
-    ``budget_s`` seconds: the screening ends so that the finals fit. ``finalists`` configs meet in up to
-    ``rounds`` interleaved rounds before a winner is chosen, on a busy device up to ``meetings`` times.
-    Finals that contradict the screening are held again after ``pause_s``, in all ``holdings`` times. With
-    ``finals_only`` nothing is screened that is not recorded, and finals are held. With ``require_check`` a
-    config wins only if its results were compared. It must also be right on the inputs of all ``draws``.
-    ``check_sync`` is as in a yard. If there is a target ``sanitized``, a config is timed only once its
+    ``overrides`` has values for tunable parameters, which replace the kernel's own; ``where`` has constraints
+    besides the kernel's own. With ``keeps_default`` the kernel's default config, with the values of
+    ``default``, and the one in use are tried first, and a winner must be clearly faster. ``reference`` and
+    ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
+    ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which the
+    ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening ends
+    so that the finals fit. ``finalists`` configs meet in up to ``rounds`` interleaved rounds before a winner
+    is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening are held again
+    after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not
+    recorded, and finals are held. With ``require_check`` a config wins only if its results were compared. It
+    must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a target
+    ``sanitized``, a config is timed only once its
     build for that is right; those builds are never timed.
     """
 
     kernel: str = ""
     arguments: dict[str, Value] = {}
     shape: str = ""
-    overrides: dict[str, tuple[Value, ...]] = {}
+    overrides: dict[str, Values] = {}
+    where: tuple[str, ...] = ()
     default: dict[str, Value] = {}
     keeps_default: bool = False
     reference: str = ""

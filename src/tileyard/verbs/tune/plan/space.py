@@ -9,12 +9,13 @@ from typing import Protocol
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value
+from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value, Values, sequence_of
 from tileyard.base.wording import count_of, find_similar
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.rules import HINT, Ruled, rule_points
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, make_strategy
 from tileyard.verbs.tune.result.records import evaluate
 from tileyard.workers.protocol import (
@@ -43,11 +44,13 @@ class Asks(Protocol):
 class OpenSpace:
     """The kernel to tune, its complete arguments, and the configs chosen so far by a ``strategy``, in order.
 
-    ``size`` is the number of ``points`` before ``where``, of which at most ``wanted`` are tried; ``flops``
-    is 0 if not stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's
-    own, if any, as in a KernelInfo. ``guessed`` names the arguments whose values nobody chose. ``refusal``
-    is the message about a config that ``where`` rejects. Without ``asks`` nothing is rejected, and without a
-    strategy the configs are given. The named ``incumbents`` are tried first; ``default`` is the kernel's own.
+    ``size`` is the number of ``points`` that meet all constraints, of which at most ``wanted`` are tried;
+    ``about`` says how many that is of how many, empty if there are no constraints. ``flops`` is 0 if not
+    stated; ``file`` is the kernel's. ``tolerance``, ``timing`` and ``run_s`` are the kernel's own, if any, as
+    in a KernelInfo. ``guessed`` names the arguments whose values nobody chose. Functions in ``where`` have
+    rejected ``rejected`` of the ``asked`` configs; ``refusal`` is the message about one. Without ``asks``
+    nothing is rejected, and without a strategy the configs are given. The named ``incumbents`` are tried
+    first; ``default`` is the kernel's own.
     """
 
     kernel: str
@@ -64,6 +67,9 @@ class OpenSpace:
     guessed: tuple[str, ...] = ()
     points: Points = field(default_factory=lambda: Points({}))
     strategy: Strategy | None = None
+    about: str = ""
+    asked: int = 0
+    rejected: int = 0
     refusal: str = ""
     default: Config | None = None
     incumbents: tuple[tuple[str, Config], ...] = ()
@@ -134,7 +140,27 @@ class OpenSpace:
         check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=configs)
         reply = await _ask(self.asks, check)
         self.refusal = self.refusal or reply.refusal
+        self.asked += len(configs)
+        self.rejected += len(configs) - sum(reply.accepted)
         return reply.accepted
+
+    def describe_choice(self) -> str:
+        """The number of points and of valid ones, and how many are tried; empty if that goes without
+        saying.
+        """
+        tried = len(self.configs)
+        if not self.is_whole:
+            asked = f"; `where` accepts {self.asked - self.rejected} of the first {self.asked}"
+            known = self.about or f"{self.size:,} points"
+            return f"{known}{asked if self.rejected else ''}; trying at most {self.wanted:,}"
+        if not 1 < tried < self.size:
+            return f"{self.about}; trying {'all' if tried > 1 else 'one'}" if self.about else ""
+        why = (
+            f"at most {self.wanted}"
+            if tried == self.wanted
+            else f"{self.size - tried} excluded by `where`"
+        )
+        return f"{self.about and self.about + '; '}trying {tried} of {self.size:,} configs ({why})"
 
 
 async def open_space(
@@ -161,9 +187,11 @@ async def open_space(
     )
     try:
         space = await _ask(asks, expand)
-        points = _find_points(space, {**pinned, **request.overrides})
+        ruled = _find_points(info, space, {**pinned, **request.overrides}, arguments, request.where)
+        points = ruled.points
         if PIPELINE not in info.parameters:
             _check_pipelines(points.values_of(PIPELINE), targets)
+        ruled.require_any()
         opened = OpenSpace(
             kernel=info.name,
             arguments=arguments,
@@ -174,9 +202,10 @@ async def open_space(
             timing=info.timing,
             run_s=info.run_s,
             file=info.file,
-            asks=asks,
+            asks=asks if space.asks_where else None,
             guessed=guessed,
             points=points,
+            about=ruled.describe() if ruled.rules else "",
             strategy=choose_strategy(request, points),
             default=find_default(info, points),
         )
@@ -188,7 +217,7 @@ async def open_space(
     if not opened.configs:
         text = f"no config of {info.name} is left to try: all {points.size} are rejected"
         why = f": {opened.refusal}" if opened.refusal else ""
-        raise UsageError(f"{text}{why}", "widen the space or loosen where=")
+        raise UsageError(f"{text}{why}", HINT)
     return opened
 
 
@@ -324,7 +353,14 @@ def choose_strategy(request: TuneRequest, points: Points) -> Strategy:
     return make_strategy(request.strategy, points, trials=request.trials, seed=request.seed)
 
 
-def _find_points(space: Space, overrides: Mapping[str, Sequence[Value]]) -> Points:
-    """The points of a space, with other values for some of its parameters."""
+def _find_points(
+    info: KernelInfo,
+    space: Space,
+    overrides: Mapping[str, Values],
+    arguments: Mapping[str, Value],
+    wanted: Sequence[str],
+) -> Ruled:
+    """The valid points of a space, with other values for some of its parameters."""
     axes = overrides if space.configs else {**space.axes, **overrides}
-    return Points(axes, space.configs)
+    chosen = {key: sequence_of(values) for key, values in axes.items()}
+    return rule_points(info.name, space, chosen, {**info.defaults, **arguments}, wanted)

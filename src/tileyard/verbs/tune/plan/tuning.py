@@ -109,14 +109,7 @@ def plan_study(
     if kinds > 1:
         text = f"{kinds} kinds of devices: each config is timed on each kind, which has a winner of its own"
         notes.append(Note(text=text))
-    if space.is_whole and 1 < len(space.configs) < space.size:
-        left = space.size - len(space.configs)
-        why = (
-            f"at most {space.wanted}"
-            if len(space.configs) == space.wanted
-            else f"{left} excluded by `where`"
-        )
-        text = f"trying {len(space.configs)} of {space.size} configs ({why})"
+    if text := space.describe_choice():
         notes.append(Note(text=text))
 
     def fold(ending: Ending) -> StudyResult:

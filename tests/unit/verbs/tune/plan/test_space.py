@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import Draw, Value
+from tileyard.base.model import Draw, Span, Value
 from tileyard.frontend.declare import KernelInfo
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import CHUNK, OpenSpace, open_space
@@ -275,3 +275,135 @@ def test_inputs_that_cannot_be_had_are_refused(
     with pytest.raises(UsageError) if expected else contextlib.nullcontext() as refused:
         opened(author, draws=(draw,), reference=reference)
     assert str(refused.value if refused else "") == expected
+
+
+# ---- constraints ---------------------------------------------------------------------------------------
+
+
+def test_constraints_are_solved_and_not_asked() -> None:
+    """Only valid configs are drawn, in the order of the space, and the author has no question to answer."""
+    space = Space(axes=AXES, constraints=("bm * bn <= 256", "M % (bm * 2) == 0"), asks_where=False)
+    author = PlainAuthor(GEMM, space=space)
+    found = opened(author, arguments={"M": 96})
+    assert [(c["bm"], c["bn"]) for c in found.configs] == [(16, 8), (16, 16)]
+    assert (found.size, found.points.product, author.checks) == (2, 6, 0)
+    assert found.describe_choice() == "6 points, 2 valid (33 %); trying all"
+    narrowed = opened(author, arguments={"M": 96}, where=("bn > 8",))
+    assert narrowed.configs == [{"bm": 16, "bn": 16}]
+
+
+def test_functions_are_asked_about_valid_configs_only() -> None:
+    """In chunks; how many they exclude is said, of a space that is not drawn to its end as well."""
+    wide = tuple(range(1, 1001))
+    space = Space(axes={"bm": wide, "bn": wide}, constraints=("bm % 8 == 0",))
+    author = PlainAuthor(GEMM, space=space, limit=250_000)
+    found = opened(author, trials=300)
+    assert all(int(config["bm"]) % 8 == 0 for config in found.configs)
+    begins = "1,000,000 points, 125,000 valid (12 %); `where` accepts "
+    said = found.describe_choice()
+    assert said == f"{begins}{len(found.configs)} of the first 256; trying at most 300"
+    asyncio.run(found.draw(300))
+    said = "1,000,000 points, 125,000 valid (12 %); trying 300 of 125,000 configs (at most 300)"
+    assert found.describe_choice() == said
+    plain = opened(PlainAuthor(GEMM, space=Space(axes=AXES), limit=256))
+    assert plain.describe_choice() == "trying 3 of 6 configs (3 excluded by `where`)"
+    assert opened(PlainAuthor(GEMM, space=Space(axes=AXES))).describe_choice() == ""
+
+
+def test_a_billion_points_are_opened() -> None:
+    """One in thousands is valid; none of the others is seen."""
+    numbers = Span(first=1, last=1024, step=1)
+    constraints = ("bm * bn == 5040", "z % bm == 0")
+    space = Space(
+        axes=dict.fromkeys(("bm", "bn", "z"), numbers), constraints=constraints, asks_where=False
+    )
+    found = opened(PlainAuthor(GEMM, space=space), trials=50)
+    asyncio.run(found.draw(50))
+    assert len({str(config) for config in found.configs}) == 50
+    for config in found.configs:
+        assert int(config["bm"]) * int(config["bn"]) == 5040
+        assert int(config["z"]) % int(config["bm"]) == 0
+    assert found.points.product == 2**30
+    pairs = [bm for bm in range(1, 1025) if 5040 % bm == 0 and 5040 // bm <= 1024]
+    assert found.size == sum(1024 // bm for bm in pairs)
+
+
+def test_what_does_not_count_has_its_first_value() -> None:
+    """So no two configs differ only there, and constraints on it do not apply."""
+    axes: dict[str, tuple[Value, ...]] = {"bm": (1, 2), "bn": (8, 16, 32)}
+    space = Space(axes=axes, conditions={"bn": "bm > 1"}, constraints=("bn > 8",))
+    found = opened(PlainAuthor(GEMM, space=space))
+    expected = [(1, 8), (2, 16), (2, 32)]
+    assert [(config["bm"], config["bn"]) for config in found.configs] == expected
+    pinned = opened(PlainAuthor(GEMM, space=space), overrides={"bn": (32,)})
+    assert [(c["bm"], c["bn"]) for c in pinned.configs] == [(1, 32), (2, 32)]
+
+
+def test_constraints_hold_for_listed_configs() -> None:
+    """A parameter that one of them lacks has its default."""
+    configs: tuple[dict[str, Value], ...] = (
+        {"bm": 16, "bn": 8},
+        {"bm": 64, "bn": 16, "dtype": "float16"},
+        {"bm": 32, "bn": 16},
+    )
+    space = Space(configs=configs, constraints=("dtype == 'float32' and bm > 16",))
+    assert opened(PlainAuthor(GEMM, space=space)).configs == [configs[2]]
+
+
+@pytest.mark.parametrize(
+    ("constraints", "fields", "message"),
+    [
+        (
+            ("bm > 64", "bn > 8"),
+            {},
+            "no config of gemm is valid: where of gemm 'bm > 64' excludes each of its 6 points",
+        ),
+        (
+            ("bm >= 32", "bn > 1"),
+            {"where": ("bm + bn < 40",)},
+            "where of gemm 'bm >= 32' and --where 'bm + bn < 40' contradict each other, together they"
+            " exclude each of its 6 points",
+        ),
+        (
+            ("M % bm == 0",),
+            {"arguments": {"M": 100}},
+            "no config of gemm is valid for M=100: where of gemm 'M % bm == 0' excludes each of",
+        ),
+        (
+            ("M % 64 == 0",),
+            {"arguments": {"M": 100}},
+            "no config of gemm is valid for M=100: where of gemm 'M % 64 == 0' excludes each of",
+        ),
+        (
+            ("bm < 64",),
+            {"overrides": {"bm": (64,), "bn": (8,)}},
+            "where of gemm 'bm < 64' excludes its only point",
+        ),
+        (
+            ("bm // (bn - bn) > 1",),
+            {},
+            "where of gemm 'bm // (bn - bn) > 1' excludes each of its 6 points",
+        ),
+        (
+            ("bmm > 64",),
+            {},
+            "where of gemm: constraint 'bmm > 64' names 'bmm', which is no parameter or argument of gemm"
+            " with a value (did you mean bm?)",
+        ),
+        ((), {"where": ("bm >",)}, "--where: constraint 'bm >': invalid syntax, at column"),
+        (
+            ("dtype > 3",),
+            {},
+            "where of gemm: constraint 'dtype > 3': > cannot compare dtype (text)",
+        ),
+    ],
+)
+def test_an_empty_space_names_what_empties_it(
+    constraints: tuple[str, ...], fields: dict[str, object], message: str
+) -> None:
+    """In one line: a constraint, or the fewest that do so together."""
+    space = Space(axes=AXES, constraints=constraints)
+    with pytest.raises(UsageError) as refused:
+        opened(PlainAuthor(GEMM, space=space), **fields)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pkgutil import resolve_name
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Trial, Value
+from tileyard.frontend.constraints import Expr
+from tileyard.verbs.tune.plan.diagram import Variable, solve
 
 Config = dict[str, Value]
 STRATEGIES: dict[str, str] = {
@@ -16,26 +19,60 @@ STRATEGIES: dict[str, str] = {
     "grid": "tileyard.verbs.tune.plan.strategies.in_order:Grid",
 }
 """Names of strategies, each with its ``module:Class``."""
+INDEX: Final = "@"
+"""Ends the name of a parameter where constraints of ours ask for the index of its value."""
 
 
 class Points:
-    """The points of a space: a product of ``axes``, for each of the configs ``listed``, if any.
+    """The points of a space: a product of ``axes``, for each of the configs ``listed``, if any, as far as
+    they meet the ``constraints``. A parameter that a listed config lacks has its value of ``defaults``.
 
-    A point has a number below ``size``, which counts in the space's order: the last axis varies fastest. Its
-    place is an index for each of ``lengths``: into the listed configs, if any, and then into the values of
-    each axis.
+    A point has a number below ``size``: all of these are valid. Numbers count in the space's order, the
+    last axis fastest, or, where constraints join many axes, in the order of ``diagram``. A point's place is
+    an index for each of ``lengths``: into the listed configs, if any, and then into the values of each axis.
+    The places of a product of ``product`` points are valid or not; those of a diagram that ``is_part`` of
+    the valid ones are a random choice.
     """
 
-    def __init__(self, axes: Mapping[str, Sequence[Value]], listed: Sequence[Config] = ()) -> None:
+    def __init__(
+        self,
+        axes: Mapping[str, Sequence[Value]],
+        listed: Sequence[Config] = (),
+        constraints: Sequence[Expr] = (),
+        defaults: Mapping[str, Value] = MappingProxyType({}),
+    ) -> None:
         self.axes = {name: unique(values) for name, values in axes.items()}
         bare = ({k: v for k, v in one.items() if k not in axes} for one in listed)
         self.listed = tuple({canonical_json(one): one for one in bare}.values())
         base = [len(self.listed)] if self.listed else []
         self.lengths = (*base, *(len(values) for values in self.axes.values()))
-        self.size = math.prod(self.lengths)
-        self.names = tuple(
-            dict.fromkeys((*(key for one in self.listed for key in one), *self.axes))
-        )
+        self._defaults = defaults
+        self.product = math.prod(self.lengths)
+        self.diagram = solve(self.variables, constraints) if constraints else None
+        self.size = self.product if self.diagram is None else self.diagram.size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, in order."""
+        return (*(name for name in self._listed_names if name not in self.axes), *self.axes)
+
+    @cached_property
+    def _listed_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for config in self.listed for name in config))
+
+    @cached_property
+    def variables(self) -> list[Variable]:
+        """What constraints see of each index of a place. ``NAME@`` is the index of a value of NAME."""
+        columns = {
+            name: [config.get(name, self._defaults.get(name)) for config in self.listed]
+            for name in self._listed_names
+        }
+        base = [Variable(len(self.listed), columns)] if self.listed else []
+        axes = [
+            Variable(len(values), {name: values, f"{name}{INDEX}": range(len(values))})
+            for name, values in self.axes.items()
+        ]
+        return [*base, *axes]
 
     def config_at(self, number: int) -> Config:
         """The config of the point with this number."""
@@ -48,18 +85,26 @@ class Points:
         """The number of the point of a config; None for one that is not in the space."""
         rest = dict(config)
         place: list[int | None] = []
-        for name, indexes in self._indexes.items():
+        for name, values in self.axes.items():
             value = rest.pop(name, None)
-            place.append(indexes.get((type(value), value)))
+            if isinstance(values, range):
+                is_known = isinstance(value, int) and type(value) is int and value in values
+                place.append(values.index(value) if is_known else None)  # type: ignore[arg-type]  # an int
+            else:
+                place.append(self._indexes[name].get((type(value), value)))
         if self.listed:
             place.insert(0, self._listed_indexes.get(canonical_json(rest)))
         elif rest:
             return None
         known = [index for index in place if index is not None]
-        return self.join(known) if len(known) == len(place) else None
+        if len(known) < len(place):
+            return None
+        return self.join(known) if self.diagram is None else self.diagram.number_of(known)
 
     def split(self, number: int) -> tuple[int, ...]:
         """The place of the point with this number."""
+        if self.diagram is not None:
+            return self.diagram.place_of(number)
         place = []
         for length in reversed(self.lengths):
             number, index = divmod(number, length)
@@ -67,22 +112,31 @@ class Points:
         return tuple(reversed(place))
 
     def join(self, place: Sequence[int]) -> int:
-        """The number of the point at this place."""
+        """The number of the point at this place; if it is not valid, of a valid one near it, whose indexes
+        differ as little as each index before them allows. ``split`` tells which.
+        """
+        if self.diagram is not None:
+            near = self.diagram.number_of(place, is_near=True)
+            if near is None:
+                raise IndexError("no point is valid")
+            return near
         number = 0
         for length, index in zip(self.lengths, place, strict=True):
             number = number * length + index
         return number
 
-    def values_of(self, name: str) -> tuple[Value, ...]:
-        """The values of a parameter in all points."""
-        listed = (config[name] for config in self.listed if name in config)
-        return unique((*self.axes.get(name, ()), *listed))
+    def values_of(self, name: str) -> Sequence[Value]:
+        """The values of a parameter in all points, valid or not."""
+        if name in self.axes:
+            return self.axes[name]
+        return unique([config[name] for config in self.listed if name in config])
 
     @cached_property
     def _indexes(self) -> dict[str, dict[tuple[type, object], int]]:
         return {
             name: {(type(value), value): index for index, value in enumerate(values)}
             for name, values in self.axes.items()
+            if not isinstance(values, range)
         }
 
     @cached_property
@@ -90,8 +144,10 @@ class Points:
         return {canonical_json(config): index for index, config in enumerate(self.listed)}
 
 
-def unique(values: Sequence[Value]) -> tuple[Value, ...]:
-    """Values without repetition; 1, 1.0 and true are three values."""
+def unique(values: Sequence[Value]) -> Sequence[Value]:
+    """Values without repetition; 1, 1.0 and true are three values. A range stays one."""
+    if isinstance(values, range):
+        return values
     return tuple({(type(value), value): value for value in values}.values())
 
 

@@ -6,9 +6,11 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.testing import StrategyContract
-from tileyard.testing.strategies import AXES, HUGE, LISTED, MakeStrategy
+from tileyard.testing.strategies import AXES, HUGE, LISTED, RULED, MakeStrategy
 from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, Points, make_strategy
 from tileyard.verbs.tune.plan.strategies.in_order import AtRandom, Grid
+
+EIGHTHS = ((128, 1), (128, 2), (128, 4), (128, 8))
 
 
 class TestGrid(StrategyContract):
@@ -49,7 +51,7 @@ class TestAtRandom(StrategyContract):
         assert list(map(AXES.find, configs)) == list(range(36))
 
 
-@pytest.mark.parametrize("points", [AXES, LISTED])
+@pytest.mark.parametrize("points", [AXES, LISTED, RULED])
 def test_a_point_is_found_by_its_config(points: Points) -> None:
     """Whatever the order of its keys; 1 and true are two values."""
     configs = [points.config_at(number) for number in range(points.size)]
@@ -58,6 +60,29 @@ def test_a_point_is_found_by_its_config(points: Points) -> None:
     assert points.find({**configs[0], "other": 1}) is None
     assert points.find({**configs[0], "stages": 1.0}) is None
     assert points.find({}) is None
+
+
+def test_the_points_of_a_ruled_space_are_the_valid_ones() -> None:
+    """In the order of the space; a place that is not valid is that of a valid point near it."""
+    configs = [RULED.config_at(number) for number in range(RULED.size)]
+    pairs = [(config["block"], config["split"]) for config in configs if config["fast"]]
+    assert pairs == [(16, 1), (32, 1), (32, 2), (64, 1), (64, 2), (64, 4), *EIGHTHS]
+    assert (RULED.product, RULED.lengths) == (64, (4, 8, 2))
+    place = RULED.split(RULED.size - 1)
+    assert (place, RULED.join(place)) == ((3, 7, 1), RULED.size - 1)
+    assert RULED.split(RULED.join((3, 7, 0))) == (3, 7, 1)
+    assert RULED.split(RULED.join((2, 6, 0))) == (2, 3, 1)
+    assert RULED.find({"block": 16, "split": 2, "fast": True}) is None
+
+
+def test_a_long_axis_is_not_listed() -> None:
+    """A range stays one."""
+    points = Points({"tile": range(0, 10**12, 16), "fast": (False, True)})
+    number = points.find({"tile": 160, "fast": True})
+    assert number == 21
+    assert points.config_at(number) == {"tile": 160, "fast": True}
+    assert points.find({"tile": 161, "fast": True}) is None
+    assert points.find({"tile": True, "fast": True}) is None
 
 
 def test_an_unknown_strategy_is_refused() -> None:

@@ -1,0 +1,224 @@
+"""Decision diagrams of valid points: as many, and the same ones, as without them."""
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tileyard.base.model import Value
+from tileyard.frontend.constraints import Constraint, put_constants, read_constraint
+from tileyard.verbs.tune.plan.diagram import (
+    Diagram,
+    Variable,
+    choose_order,
+    estimate_share,
+    find_conflict,
+    solve,
+)
+from tileyard.verbs.tune.plan.strategies.base import unique
+
+NAMES = ("a", "b", "c", "d")
+PLAIN = (0, 1, 2, 3, 4, 5, 8, 16, -1)
+ODD = (True, False, 0.5, 1.5, "a", "b", "None", 2**61, 2**64)
+leaves = st.sampled_from([*NAMES * 3, "0", "1", "2", "7", "0.5", "'a'"])
+
+
+def _grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    signs = st.sampled_from(
+        [
+            "+",
+            "-",
+            "*",
+            "*",
+            "+",
+            "//",
+            "%",
+            "/",
+            "<",
+            "<=",
+            "==",
+            "!=",
+            ">",
+            ">=",
+            "and",
+            "or",
+            "and",
+            "or",
+            "in",
+            "min",
+            "max",
+            "not",
+        ]
+    )
+
+    def join(sign: str, left: str, right: str) -> str:
+        if sign == "not":
+            return f"(not {left})"
+        if sign in ("min", "max"):
+            return f"{sign}({left}, {right})"
+        return f"({left} in ({right}, 2))" if sign == "in" else f"({left} {sign} {right})"
+
+    return st.builds(join, signs, inner, inner)
+
+
+texts = st.recursive(leaves, _grow, max_leaves=8)
+values = st.lists(st.sampled_from(PLAIN) | st.sampled_from(PLAIN + ODD), min_size=1, max_size=4)
+axes_of_some = st.fixed_dictionaries(dict.fromkeys(NAMES, values))
+
+
+def variables_of(axes: Mapping[str, Sequence[Value]]) -> list[Variable]:
+    """One variable for each axis."""
+    return [Variable(len(values), {name: values}) for name, values in axes.items()]
+
+
+def list_valid(
+    axes: Mapping[str, Sequence[Value]], constraints: Sequence[Constraint]
+) -> list[tuple[int, ...]]:
+    """The valid places, by trying all."""
+    places = itertools.product(*(range(len(values)) for values in axes.values()))
+    return [
+        place
+        for place in places
+        if all(
+            one.accepts({name: axes[name][index] for name, index in zip(axes, place, strict=True)})
+            for one in constraints
+        )
+    ]
+
+
+@given(axes_of_some, st.lists(texts, min_size=1, max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_a_diagram_has_the_points_that_trying_all_finds(
+    drawn: dict[str, list[Value]], texts: list[str]
+) -> None:
+    """In their order, each under its number; a place that is not valid has no number, and is near one that
+    is. If there is none, the constraints that are named exclude all, and none of them can be left out.
+    """
+    axes = {name: unique(values) for name, values in drawn.items()}
+    constraints = [read_constraint(text) for text in texts]
+    valid = list_valid(axes, constraints)
+    variables = variables_of(axes)
+    exprs = [put_constants(one.expr, {}) for one in constraints]
+    diagram = solve(variables, exprs)
+    assert [diagram.place_of(number) for number in range(diagram.size)] == valid
+    assert [diagram.number_of(place) for place in valid] == list(range(len(valid)))
+    for place in itertools.product(*map(range, diagram.lengths)):
+        assert (diagram.number_of(place) is None) == (place not in valid)
+        near = diagram.number_of(place, is_near=True)
+        assert near is None if not valid else diagram.place_of(near or 0) in valid
+    if not valid:
+        named = find_conflict(variables, exprs)
+        assert named is not None
+        assert not list_valid(axes, [constraints[number] for number in named])
+        for number in named if len(named) > 1 else ():
+            others = [constraints[one] for one in named if one != number]
+            assert list_valid(axes, others)
+
+
+@given(axes_of_some, st.lists(texts, min_size=1, max_size=2))
+@settings(max_examples=20, deadline=None)
+def test_a_diagram_that_is_too_large_has_a_part_of_the_points(
+    drawn: dict[str, list[Value]], texts: list[str]
+) -> None:
+    """All of them are valid."""
+    axes = {name: unique(values) for name, values in drawn.items()}
+    constraints = [read_constraint(text) for text in texts]
+    valid = list_valid(axes, constraints)
+    exprs = [put_constants(one.expr, {}) for one in constraints]
+    diagram = solve(variables_of(axes), exprs, most_steps=2)
+    places = [diagram.place_of(number) for number in range(diagram.size)]
+    assert {*places} <= {*valid}
+    assert len({*places}) == len(places)
+    assert diagram.is_part or places == valid
+
+
+def solve_texts(axes: Mapping[str, Sequence[Value]], *texts: str) -> Diagram:
+    """The diagram of these constraints."""
+    return solve(variables_of(axes), [read_constraint(text).expr for text in texts])
+
+
+GEMM: dict[str, Sequence[Value]] = {
+    **dict.fromkeys(("bm", "bn", "bk"), range(16, 513, 16)),
+    **dict.fromkeys(("wm", "wn", "stages"), range(1, 33)),
+}
+LARGE = (
+    "bm % wm == 0",
+    "bn % wn == 0",
+    "(bm * bk + bn * bk) * 2 * stages <= 233472",
+    "bm * bn <= 65536",
+)
+
+
+@pytest.mark.slow
+def test_a_billion_points_are_counted_exactly() -> None:
+    """The count is that of the parts that no constraint joins to the rest, tried one by one."""
+    diagram = solve_texts(GEMM, *LARGE)
+    assert not diagram.is_part
+    sizes = range(16, 513, 16)
+    divisors = {size: sum(size % warps == 0 for warps in range(1, 33)) for size in sizes}
+    expected = sum(
+        divisors[bm] * divisors[bn] * min(32, 233472 // ((bm + bn) * bk * 2))
+        for bm, bn, bk in itertools.product(sizes, repeat=3)
+        if bm * bn <= 65536
+    )
+    assert diagram.size == expected
+    generator = random.Random(0)
+    for _ in range(20):
+        number = generator.randrange(diagram.size)
+        assert diagram.number_of(diagram.place_of(number)) == number
+
+
+def test_points_are_drawn_where_few_are_valid() -> None:
+    """One in 300,000: each of them has a number, and no other point is looked at."""
+    axes = dict.fromkeys("abcdef", tuple(range(8)))
+    diagram = solve_texts(axes, "a + b + c + d + e + f == 41")
+    assert (diagram.size, math.prod(diagram.lengths)) == (6, 8**6)
+    drawn = {diagram.place_of(number) for number in range(6)}
+    assert drawn == {tuple(6 if axis == low else 7 for axis in range(6)) for low in range(6)}
+
+
+def test_groups_that_no_constraint_joins_are_not_multiplied() -> None:
+    """Whatever the order of the axes: those that belong together come one after another if need be."""
+    axes = dict.fromkeys(("a0", "b0", "a1", "b1", "a2", "b2"), tuple(range(1, 13)))
+    texts = ("a0 * a1 + a2 * a0 <= 96", "b0 * b1 + b2 * b0 <= 96")
+    exprs = [read_constraint(text).expr for text in texts]
+    assert choose_order(variables_of(axes), exprs) == (0, 2, 4, 1, 3, 5)
+    one = sum(a * (b + c) <= 96 for a, b, c in itertools.product(range(1, 13), repeat=3))
+    small = solve(variables_of(axes), exprs, most_steps=12**3)
+    assert (small.size, small.is_part, small.order) == (one**2, False, (0, 2, 4, 1, 3, 5))
+    assert solve_texts(axes, *texts).order == (0, 1, 2, 3, 4, 5)
+
+
+def test_an_axis_that_no_constraint_names_is_not_listed() -> None:
+    """However long it is; numbers go beyond machine words."""
+    axes = {"a": range(10**9), "b": (1, 2, 3), "c": range(10**12), "d": range(10**12)}
+    diagram = solve_texts(axes, "b < 3")
+    assert diagram.size == 2 * 10**33
+    place = (10**9 - 1, 1, 5, 10**12 - 1)
+    assert diagram.place_of(diagram.number_of(place) or 0) == place
+    assert diagram.number_of((0, 2, 0, 0)) is None
+
+
+def test_the_share_of_valid_points_is_estimated() -> None:
+    """From points drawn at random, with bounds."""
+    axes = {"a": range(10**9), "b": range(10**9)}
+    exprs = [read_constraint("a < b").expr]
+    low, high = estimate_share(variables_of(axes), exprs)
+    assert low < 0.5 < high < low + 0.01
+
+
+def test_the_fewest_constraints_that_exclude_everything_are_named() -> None:
+    """One alone if there is one, and otherwise none that could be left out."""
+    axes = {"a": (1, 2, 3), "b": (1, 2, 3)}
+    variables = variables_of(axes)
+    for texts, expected in (
+        (("a < 3", "b > 3", "a > b"), (1,)),
+        (("a < 3", "b < a", "b > 1"), (0, 1, 2)),
+        (("a < 3", "b <= 3", "a > 2"), (0, 2)),
+    ):
+        exprs = [read_constraint(text).expr for text in texts]
+        assert find_conflict(variables, exprs) == expected
