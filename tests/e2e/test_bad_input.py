@@ -257,6 +257,25 @@ def test_a_where_that_rejects_everything(cli: CommandLine) -> None:
     assert expected in read_line(cli, refuse_kernels(cli, "tune", "none.py"))
 
 
+def test_constraints_that_contradict_each_other(cli: CommandLine) -> None:
+    """The kernel's own and one of the run are named together; what cannot be read with its place."""
+    (cli.cwd / "none.py").write_text(
+        "import tileyard\n"
+        "@tileyard.kernel(space={'a': range(1, 10**9), 'b': tileyard.when('a > 1', [1, 2])},\n"
+        "    where=['a < b', 'b ** 2 < 3'][:1])\n"
+        "def k(a, b): ...\n",
+        encoding="utf-8",
+    )
+    options = ("--config", "a=pow2:1..1024", "--where", "a >= 4")
+    line = read_line(cli, refuse_kernels(cli, "tune", "none.py", *options))
+    told = "where of k 'a < b' and --where 'a >= 4' contradict each other, together they exclude"
+    assert f"no config of k is valid: {told} each of its 22 points" in line
+    text = (cli.cwd / "none.py").read_text("utf-8")
+    (cli.cwd / "wrong.py").write_text(text.replace("[:1]", ""), encoding="utf-8")
+    line = read_line(cli, refuse_kernels(cli, "tune", "wrong.py"))
+    assert "wrong.py:2: k: constraint 'b ** 2 < 3': 'b ** 2' is not supported, at column 1" in line
+
+
 def test_no_c_compiler(cli: CommandLine, tmp_path: Path) -> None:
     """Without a C compiler the message says what to install."""
     tools = tmp_path / "bin"

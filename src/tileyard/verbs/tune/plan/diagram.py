@@ -106,52 +106,69 @@ class Diagram:
         """The axes in the order in which they are numbered."""
         return tuple(layer.axis for layer in self.layers)
 
-    def place_of(self, number: int) -> tuple[int, ...]:
-        """The place of the point with this number."""
-        place = [0] * len(self.lengths)
-        state = 0
+    def places_of(self, numbers: Sequence[int]) -> Array:
+        """The places of the points with these numbers, one per row."""
+        if len(numbers) > (most := self._most_at_once):
+            parts = [numbers[at : at + most] for at in range(0, len(numbers), most)]
+            return np.concatenate([self.places_of(part) for part in parts])
+        left: Array = np.array(numbers, dtype=self.counts[0].dtype)
+        places = np.zeros((len(numbers), len(self.lengths)), dtype=np.int64)
+        states = np.zeros(len(numbers), dtype=np.int64)
+        rows = np.arange(len(numbers))
         for depth, layer in enumerate(self.layers):
             if layer.steps is None:
-                index, number = divmod(number, int(self.counts[depth + 1][state]))
-            else:
-                below = np.cumsum(self._count_steps(depth, state))
-                index = int(np.searchsorted(below, number, side="right"))
-                number -= int(below[index - 1]) if index else 0
-                state = int(layer.steps[state, index])
-                index = index if layer.picks is None else int(layer.picks[index])
-            place[layer.axis] = index
-        return tuple(place)
-
-    def number_of(self, place: Sequence[int], *, is_near: bool = False) -> int | None:
-        """The number of the point at a place; None if it is not valid. If ``is_near`` is enough, that of a
-        valid point whose indexes are, one after another, the nearest that can be had.
-        """
-        number, state = 0, 0
-        if not self.size:
-            return None
-        for depth, layer in enumerate(self.layers):
-            index = place[layer.axis]
-            if layer.steps is None:
-                number += index * int(self.counts[depth + 1][state])
+                each = self.counts[depth + 1][states]
+                places[:, layer.axis], left = left // each, left % each
                 continue
-            counts = self._count_steps(depth, state)
-            distances = np.abs(self._picks(layer) - index)
-            found = int(np.argmin(np.where(counts > 0, distances, np.iinfo(np.int64).max)))
-            if counts[found] == 0 or (distances[found] and not is_near):
-                return None
-            number += int(counts[:found].sum())
-            state = int(layer.steps[state, found])
-        return number
+            steps, counts = self._look_beyond(depth, layer.steps, states)
+            below = np.cumsum(counts, axis=1)
+            found = (below <= left[:, None]).sum(axis=1)
+            left = left - (below[rows, found] - counts[rows, found])
+            places[:, layer.axis] = found if layer.picks is None else layer.picks[found]
+            states = steps[rows, found]
+        return places
 
-    def _picks(self, layer: Layer) -> Array:
-        return np.arange(self.lengths[layer.axis]) if layer.picks is None else layer.picks
+    def numbers_of(self, places: Array) -> tuple[list[int], Array]:
+        """The numbers of the points at these places, or, where a place is not valid, of a valid one whose
+        indexes are, one after another, the nearest that are left; and which places are valid. Raises
+        IndexError if no point is.
+        """
+        if not self.size:
+            raise IndexError("no point is valid")
+        if len(places) > (most := self._most_at_once):
+            found = [self.numbers_of(places[at : at + most]) for at in range(0, len(places), most)]
+            known = [number for numbers, _ in found for number in numbers]
+            return known, np.concatenate([is_valid for _, is_valid in found])
+        numbers: Array = np.zeros(len(places), dtype=self.counts[0].dtype)
+        is_valid = np.ones(len(places), dtype=np.bool_)
+        states = np.zeros(len(places), dtype=np.int64)
+        rows = np.arange(len(places))
+        for depth, layer in enumerate(self.layers):
+            indexes = places[:, layer.axis]
+            if layer.steps is None:
+                numbers = numbers + indexes * self.counts[depth + 1][states]
+                continue
+            steps, counts = self._look_beyond(depth, layer.steps, states)
+            picks = np.arange(counts.shape[1]) if layer.picks is None else layer.picks
+            away = np.where(counts > 0, np.abs(picks - indexes[:, None]), MOST_COUNTED)
+            found = np.argmin(away, axis=1)
+            is_valid &= away[rows, found] == 0
+            numbers = numbers + np.where(np.arange(len(picks)) < found[:, None], counts, 0).sum(
+                axis=1
+            )
+            states = steps[rows, found]
+        return numbers.tolist(), is_valid
 
-    def _count_steps(self, depth: int, state: int) -> Array:
-        """The number of points beyond each step of a state."""
-        steps = self.layers[depth].steps
-        assert steps is not None
-        row = steps[state]
-        return np.where(row >= 0, self.counts[depth + 1][row], 0)
+    @cached_property
+    def _most_at_once(self) -> int:
+        """Number of points whose steps fit into memory together."""
+        widths = [layer.steps.shape[1] for layer in self.layers if layer.steps is not None]
+        return max(MOST_STEPS // max(*widths, 1, 1), 1)
+
+    def _look_beyond(self, depth: int, steps: Array, states: Array) -> tuple[Array, Array]:
+        """The steps of these states, and the number of points beyond each."""
+        own = steps[states]
+        return own, np.where(own >= 0, self.counts[depth + 1][own], 0)
 
 
 def solve(

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
@@ -99,12 +102,17 @@ class Points:
         known = [index for index in place if index is not None]
         if len(known) < len(place):
             return None
-        return self.join(known) if self.diagram is None else self.diagram.number_of(known)
+        if self.diagram is None:
+            return self.join(known)
+        if not self.size:
+            return None
+        numbers, is_valid = self.diagram.numbers_of(np.array([known]))
+        return numbers[0] if is_valid[0] else None
 
     def split(self, number: int) -> tuple[int, ...]:
         """The place of the point with this number."""
         if self.diagram is not None:
-            return self.diagram.place_of(number)
+            return tuple(self.diagram.places_of([number])[0].tolist())
         place = []
         for length in reversed(self.lengths):
             number, index = divmod(number, length)
@@ -116,14 +124,35 @@ class Points:
         differ as little as each index before them allows. ``split`` tells which.
         """
         if self.diagram is not None:
-            near = self.diagram.number_of(place, is_near=True)
-            if near is None:
-                raise IndexError("no point is valid")
-            return near
+            return self.diagram.numbers_of(np.array([place]))[0][0]
         number = 0
         for length, index in zip(self.lengths, place, strict=True):
             number = number * length + index
         return number
+
+    def split_all(self, numbers: Sequence[int]) -> npt.NDArray[np.int64]:
+        """The places of the points with these numbers, one per row: as ``split``, and faster for many."""
+        if self.diagram is not None:
+            return self.diagram.places_of(numbers)
+        left: npt.NDArray[Any] = np.array(numbers, dtype=self._dtype)
+        places = np.zeros((len(numbers), len(self.lengths)), dtype=np.int64)
+        for axis, length in reversed(list(enumerate(self.lengths))):
+            places[:, axis], left = left % length, left // length
+        return places
+
+    def join_all(self, places: npt.NDArray[np.int64]) -> list[int]:
+        """The numbers of the points at, or near, the places in the rows: as ``join``, and faster for many."""
+        if self.diagram is not None:
+            return self.diagram.numbers_of(places)[0]
+        found: npt.NDArray[Any] = np.zeros(len(places), dtype=self._dtype)
+        for length, indexes in zip(self.lengths, places.T, strict=True):
+            found = found * length + indexes
+        numbers: list[int] = found.tolist()
+        return numbers
+
+    @property
+    def _dtype(self) -> type:
+        return np.int64 if self.product < 1 << 62 else object
 
     def values_of(self, name: str) -> Sequence[Value]:
         """The values of a parameter in all points, valid or not."""

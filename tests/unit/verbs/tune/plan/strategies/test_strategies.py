@@ -60,6 +60,9 @@ def test_a_point_is_found_by_its_config(points: Points) -> None:
     assert points.find({**configs[0], "other": 1}) is None
     assert points.find({**configs[0], "stages": 1.0}) is None
     assert points.find({}) is None
+    places = points.split_all(range(points.size))
+    assert list(map(tuple, places.tolist())) == list(map(points.split, range(points.size)))
+    assert points.join_all(places) == list(range(points.size))
 
 
 def test_the_points_of_a_ruled_space_are_the_valid_ones() -> None:
