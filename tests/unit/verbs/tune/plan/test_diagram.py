@@ -125,6 +125,33 @@ def solve_texts(axes: Mapping[str, Sequence[Value]], *texts: str) -> Diagram:
     return solve(variables_of(axes), [read_constraint(text).expr for text in texts])
 
 
+@pytest.mark.parametrize(
+    ("axes", "texts"),
+    [
+        # What one constraint no longer needs, another one does.
+        (dict.fromkeys("abcd", range(4)), ["a > 1 or b + c < 3", "b * d < 5"]),
+        (dict.fromkeys("abcd", range(4)), ["a > 1 or b + c < 3 or d == b", "c + d > 1"]),
+        # An undefined part is no number, and some other side decides.
+        ({"a": (1, 2), "b": (0, 1), "c": (0, 1, 3)}, ["a / b > c"]),
+        ({"a": (1, 2), "b": (0, 1), "c": (0, 1, 3)}, ["not a % b > c or c == 1"]),
+        ({"a": (1, 2), "b": ("x", 1), "c": (0, 1, 3)}, ["a < b or c == 3"]),
+        # Sums of fractions depend on the order, those of whole numbers do not.
+        ({"x": (0.1,), "z": (0.4,), "y": (0.1,)}, ["x + y + z == 0.6000000000000001"]),
+        ({"x": (0.1,), "z": (0.4,), "y": (0.1,)}, ["x + y + z == 0.6"]),
+        ({"x": (1, 2), "z": (3, 4), "y": (2, 5)}, ["x + y + z == 6", "x * y * z > 9"]),
+        # Beyond machine words, and beyond what floats can tell apart.
+        ({"a": (2**61, 3), "b": (2, 2**61)}, ["a * b == 4611686018427387904"]),
+        ({"a": (2**53 + 1, 2**53), "b": (1.0, 2.0**53)}, ["a == b"]),
+        ({"a": (2**53 + 1, 2**53), "b": (3, 1)}, ["a / b == 9007199254740992.0"]),
+    ],
+)
+def test_what_is_hard_for_a_diagram(axes: dict[str, Sequence[Value]], texts: list[str]) -> None:
+    """Is as Python has it."""
+    constraints = [read_constraint(text) for text in texts]
+    diagram = solve_texts(axes, *texts)
+    assert list_places(diagram) == list_valid(axes, constraints)
+
+
 GEMM: dict[str, Sequence[Value]] = {
     **dict.fromkeys(("bm", "bn", "bk"), range(16, 513, 16)),
     **dict.fromkeys(("wm", "wn", "stages"), range(1, 33)),
