@@ -25,6 +25,8 @@ MOST_STEPS: Final = 1 << 21
 """The most steps of a layer, from each state with each value of its axis, that are looked at."""
 FEW_STATES: Final = 1 << 14
 """Number of states that go on, chosen at random, where every order of the axes has too many steps."""
+MOST_PICKED: Final = 1 << 18
+"""The most values of an axis that are looked at then, also chosen at random."""
 DRAWN: Final = 1 << 17
 """Points that are drawn to estimate the share of valid ones."""
 MOST_COUNTED: Final = 1 << 62
@@ -163,7 +165,7 @@ class Diagram:
     def _most_at_once(self) -> int:
         """Number of points whose steps fit into memory together."""
         widths = [layer.steps.shape[1] for layer in self.layers if layer.steps is not None]
-        return max(MOST_STEPS // max(*widths, 1, 1), 1)
+        return max(MOST_STEPS // int(max([1, *widths])), 1)
 
     def _look_beyond(self, depth: int, steps: Array, states: Array) -> tuple[Array, Array]:
         """The steps of these states, and the number of points beyond each."""
@@ -310,15 +312,17 @@ class _Builder:
         steps = np.full((self._states, width), -1, dtype=np.int32)
         steps[before, after] = codes
         self._slots, self._states = rows.first_of_each(codes, count), count
-        if self._generator is not None:
-            steps = self._thin(steps)
-        return Layer(axis, steps, picks)
+        if self._generator is None:
+            return Layer(axis, steps, picks)
+        steps = self._thin(steps)
+        used = np.flatnonzero((steps >= 0).any(axis=0))
+        return Layer(axis, steps[:, used], used if picks is None else picks[used])
 
     def _pick(self, length: int) -> Array | None:
         """Some of the values of an axis, if all of them are too many."""
         if self._generator is None or self._states * length <= self._most:
             return None
-        count = max(self._most // max(self._states, 1), 1)
+        count = min(max(self._most // max(self._states, 1), 1), MOST_PICKED)
         drawn = np.sort(self._generator.integers(length, size=count))
         return drawn[np.diff(drawn, prepend=-1) > 0]
 

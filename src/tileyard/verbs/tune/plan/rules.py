@@ -85,7 +85,8 @@ class Ruled:
         low, high = estimate_share(points.variables, [rule.expr for rule in self.rules])
         between = f"between {100 * low:.2g} and {100 * high:.2g} %"
         searched = f"a random {points.size:,} of these are searched"
-        return f"{product:,} points, about {product * (low + high) / 2:.2g} valid ({between}); {searched}"
+        about = float(f"{product * (low + high) / 2:.2g}")
+        return f"{product:,} points, about {about:,.0f} valid ({between}); {searched}"
 
 
 def format_share(part: int, whole: int) -> str:

@@ -73,6 +73,7 @@ def list_valid(
     ]
 
 
+@pytest.mark.slow
 @given(axes_of_some, st.lists(texts, min_size=1, max_size=3))
 @settings(max_examples=40, deadline=None)
 def test_a_diagram_has_the_points_that_trying_all_finds(
@@ -103,6 +104,7 @@ def test_a_diagram_has_the_points_that_trying_all_finds(
             assert list_valid(axes, others)
 
 
+@pytest.mark.slow
 @given(axes_of_some, st.lists(texts, min_size=1, max_size=2))
 @settings(max_examples=20, deadline=None)
 def test_a_diagram_that_is_too_large_has_a_part_of_the_points(

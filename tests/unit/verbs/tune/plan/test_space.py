@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 
 import msgspec
 import pytest
@@ -292,6 +293,7 @@ def test_constraints_are_solved_and_not_asked() -> None:
     assert narrowed.configs == [{"bm": 16, "bn": 16}]
 
 
+@pytest.mark.slow
 def test_functions_are_asked_about_valid_configs_only() -> None:
     """In chunks; how many they exclude is said, of a space that is not drawn to its end as well."""
     wide = tuple(range(1, 1001))
@@ -326,6 +328,21 @@ def test_a_billion_points_are_opened() -> None:
     assert found.points.product == 2**30
     pairs = [bm for bm in range(1, 1025) if 5040 % bm == 0 and 5040 // bm <= 1024]
     assert found.size == sum(1024 // bm for bm in pairs)
+
+
+@pytest.mark.slow
+def test_of_a_space_that_is_too_large_to_be_solved_a_part_is_searched() -> None:
+    """The share of valid points is estimated then, with its interval."""
+    axes = dict.fromkeys(("bm", "bn"), Span(first=1, last=5000, step=1))
+    space = Space(axes=axes, constraints=("bm < bn",), asks_where=False)
+    found = opened(PlainAuthor(GEMM, space=space), trials=20)
+    assert found.points.diagram is not None
+    assert found.points.diagram.is_part
+    assert all(int(config["bm"]) < int(config["bn"]) for config in found.configs)
+    begins = (
+        r"25,000,000 points, about 1[23],000,000 valid \((between [\d.]+ and [\d.]+ %)\); a random "
+    )
+    assert re.match(begins, found.describe_choice())
 
 
 def test_what_does_not_count_has_its_first_value() -> None:
