@@ -323,8 +323,9 @@ class StudyOptions(TypedDict, total=False):
     strategy: Annotated[
         str,
         Option(
-            "How configs are chosen: random, or grid for the order of the space.",
-            default="random",
+            "How configs are chosen if not all are tried: auto, which learns from results (as bayes); "
+            "local, which moves to better neighbours; random; or grid for the order of the space.",
+            default="auto",
             metavar="NAME",
         ),
     ]
@@ -426,7 +427,7 @@ class TuneRequest(Record):
     rtol: float | None = None
     atol: float | None = None
     trials: int = MOST_TRIALS
-    strategy: str = "random"
+    strategy: str = "auto"
     budget_s: float | None = None
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()

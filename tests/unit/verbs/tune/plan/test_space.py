@@ -128,9 +128,9 @@ def test_a_named_shape_and_then_arguments() -> None:
 def test_fewer_trials_than_points_are_a_seeded_sample() -> None:
     """The same seed gives the same configs, each of them once."""
     author = PlainAuthor(GEMM, space=Space(axes={"bm": tuple(range(1, 101)), "bn": (1, 2)}))
-    first = opened(author, trials=20)
-    again = opened(author, trials=20)
-    other = opened(author, trials=20, seed=1)
+    first = opened(author, strategy="random", trials=20)
+    again = opened(author, strategy="random", trials=20)
+    other = opened(author, strategy="random", trials=20, seed=1)
     expected = 20
     assert len({str(config) for config in first.configs}) == expected
     assert first.configs == again.configs
@@ -141,7 +141,7 @@ def test_a_huge_space_is_sampled_without_being_listed() -> None:
     """A space of 10^12 points is opened by drawing from it, in chunks."""
     wide = tuple(range(1, 10**4 + 1))
     author = PlainAuthor(GEMM, space=Space(axes={"bm": wide, "bn": wide, "z": wide}))
-    space = opened(author, trials=300)
+    space = opened(author, strategy="random", trials=300)
     expected = 10**12
     assert space.size == expected
     first = len(space.configs)

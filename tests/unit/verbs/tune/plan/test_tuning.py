@@ -69,7 +69,7 @@ def test_a_bundle_is_a_space() -> None:
 def test_of_a_larger_space_some_are_tried() -> None:
     """The same ones each time, as many as are wanted."""
     packed = make_packed(*map(make_work, range(20)))
-    request = TuneRequest(trials=4)
+    request = TuneRequest(trials=4, strategy="random")
     spaces = [open_packed(packed, "", request, "s.tyb").space for _ in range(2)]
     for space in spaces:
         asyncio.run(space.draw(1))

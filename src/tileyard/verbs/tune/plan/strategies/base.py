@@ -18,10 +18,13 @@ from tileyard.verbs.tune.plan.diagram import Variable, solve
 
 Config = dict[str, Value]
 STRATEGIES: dict[str, str] = {
+    "auto": "tileyard.verbs.tune.plan.strategies.base:make_suitable",
+    "bayes": "tileyard.verbs.tune.plan.strategies.bayes:Bayes",
+    "local": "tileyard.verbs.tune.plan.strategies.local:Local",
     "random": "tileyard.verbs.tune.plan.strategies.in_order:AtRandom",
     "grid": "tileyard.verbs.tune.plan.strategies.in_order:Grid",
 }
-"""Names of strategies, each with its ``module:Class``."""
+"""Names of strategies, each with the ``module:name`` of what makes it."""
 INDEX: Final = "@"
 """Ends the name of a parameter where constraints of ours ask for the index of its value."""
 
@@ -230,3 +233,9 @@ def make_strategy(name: str, points: Points, *, trials: int, seed: int) -> Strat
         raise UsageError(f"there is no strategy {name!r}", hint=f"known strategies: {known}")
     strategy: Strategy = resolve_name(STRATEGIES[name])(points, trials=trials, seed=seed)
     return strategy
+
+
+def make_suitable(points: Points, *, trials: int, seed: int) -> Strategy:
+    """The usual strategy: ``bayes``, or the order of the space if all of it, or one config, is tried."""
+    name = "random" if points.size <= trials or trials == 1 else "bayes"
+    return make_strategy(name, points, trials=trials, seed=seed)

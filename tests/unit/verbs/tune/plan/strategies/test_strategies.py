@@ -7,8 +7,15 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.testing import StrategyContract
 from tileyard.testing.strategies import AXES, HUGE, LISTED, RULED, MakeStrategy
-from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, Points, make_strategy
+from tileyard.verbs.tune.plan.strategies.base import (
+    STRATEGIES,
+    Points,
+    make_strategy,
+    make_suitable,
+)
+from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.verbs.tune.plan.strategies.in_order import AtRandom, Grid
+from tileyard.verbs.tune.plan.strategies.local import Local
 
 EIGHTHS = ((128, 1), (128, 2), (128, 4), (128, 8))
 
@@ -49,6 +56,33 @@ class TestAtRandom(StrategyContract):
         """The first config is then tried first."""
         configs = AtRandom(AXES, trials=trials, seed=4).ask(36)
         assert list(map(AXES.find, configs)) == list(range(36))
+
+
+class TestLocal(StrategyContract):
+    """Local search."""
+
+    @pytest.fixture
+    def make(self) -> MakeStrategy:
+        """Makes it."""
+        return Local
+
+
+class TestBayes(StrategyContract):
+    """Bayesian optimisation."""
+
+    @pytest.fixture
+    def make(self) -> MakeStrategy:
+        """Makes it."""
+        return Bayes
+
+
+@pytest.mark.parametrize("trials", [1, 36])
+def test_nothing_is_learnt_where_all_points_or_one_are_tried(trials: int) -> None:
+    """Unless a strategy is named, they are in the order of the space."""
+    strategy = make_suitable(AXES, trials=trials, seed=4)
+    assert list(map(AXES.find, strategy.ask(36))) == list(range(36))
+    assert not strategy.learns
+    assert make_suitable(AXES, trials=35, seed=4).learns
 
 
 @pytest.mark.parametrize("points", [AXES, LISTED, RULED])

@@ -1,0 +1,183 @@
+"""Bayesian optimisation: a Gaussian process of logarithms of times says where an improvement is expected."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from tileyard.verbs.tune.plan.strategies.base import Config, Points
+from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior
+from tileyard.verbs.tune.plan.strategies.proposing import Proposing
+
+Prior = Callable[[Sequence[Config]], Sequence[float]]
+"""Expected logarithms of the times of configs in ns, up to a constant."""
+
+FIRST: Final = 8
+"""Points spread over the space before a model is made."""
+SPREAD: Final = 64
+"""Random points of which the one that is farthest from those proposed comes next."""
+CANDIDATES: Final = 1000
+MOST_NEAR: Final = 500
+"""Candidates near the best points; the others are random."""
+CENTRES: Final = 5
+"""Best points whose neighbours are candidates."""
+MOST_ROWS: Final = 300
+"""Times in the model; of more, the best half as many, and others at random."""
+MOST_FITTED: Final = 160
+"""Times from which the scales of the model are learnt, chosen likewise."""
+MOST_AWAITED: Final = 100
+"""Points under way that the model takes into account, the latest."""
+MOST_PROPOSALS: Final = 8
+"""Proposals before candidates are chosen anew, and one more per 50 times known."""
+GROWTH: Final = 1.3
+"""Factor by which the number of times grows before the scales are learnt again."""
+USUALLY: Final = 0.8
+"""How likely a point succeeds of which nothing is known."""
+DOUBT: Final = 0.2
+"""Standard deviation of what the model says of a success where it is sure."""
+MOST_FAILED: Final = 100
+"""Latest failures in the model."""
+
+
+class Bayes(Proposing):
+    """Proposes the candidate of the largest expected improvement, times the probability that it succeeds.
+
+    Points under way are believed to end as predicted, so that those proposed meanwhile are others. So are
+    the times of those that failed: near them there is little left to find. With a ``prior`` the model
+    learns only the difference from it.
+    """
+
+    def __init__(
+        self, points: Points, *, trials: int, seed: int, prior: Prior | None = None
+    ) -> None:
+        super().__init__(points, seed=seed)
+        self._prior = prior
+        self._process = Gaussian(self._encoding.groups)
+        self._fit_at = 0
+        self._spread = self._encoding.features_of(self._encoding.places_of([]))
+        self._model: _Model | None = None
+
+    def _choose(self) -> int:
+        is_early = len(self._proposed) < FIRST or len(self._times) < 2
+        if is_early or not len(self._encoding.groups):
+            return self._choose_apart()
+        if self._model is None or not self._model.is_usable:
+            self._model = self._make_model()
+        return self._model.take(self._times, self._failed)
+
+    def _choose_apart(self) -> int:
+        """With a prior the best of some random points, else the one farthest from those before."""
+        numbers = self._draw(SPREAD)
+        features = self._encoding.features_of(self._encoding.places_of(numbers))
+        if self._prior is not None:
+            chosen = int(np.argmin(self._expect(numbers)))
+        elif len(self._spread):
+            away = np.square(features[:, None] - self._spread).sum(axis=2)
+            chosen = int(np.argmax(away.min(axis=1)))
+        else:
+            chosen = 0
+        self._spread = np.vstack([self._spread[1 - MOST_AWAITED :], features[chosen]])
+        return numbers[chosen]
+
+    def _make_model(self) -> "_Model":
+        by_time = sorted(self._times, key=self._times.__getitem__)
+        if len(by_time) >= self._fit_at:
+            rows = self._thin(by_time, MOST_FITTED)
+            times = np.array([self._times[row] for row in rows]) - self._expect(rows)
+            self._process.fit(self._features_of(rows), _standardize(times))
+            self._fit_at = max(len(by_time) + 4, int(len(by_time) * GROWTH))
+        candidates = self._list_candidates(by_time)
+        known = [*self._thin(by_time, MOST_ROWS), *list(self._failed)[-MOST_FAILED:]]
+        rows = [*known, *list(self._under_way)[-MOST_AWAITED:]]
+        room = max(1, min(MOST_PROPOSALS + len(by_time) // 50, len(known) // 8))
+        features = self._features_of(rows), self._features_of(candidates)
+        return _Model(
+            posterior=Posterior(self._process, *features, room),
+            rows=rows,
+            candidates=candidates,
+            expected=np.array([*self._expect(rows), *self._expect(candidates)]),
+        )
+
+    def _list_candidates(self, by_time: Sequence[int]) -> list[int]:
+        near: dict[int, None] = {}
+        for place in self._encoding.places_of(by_time[:CENTRES]):
+            kinds = self._encoding.find_neighbours(place, self._generator)
+            near |= dict.fromkeys(self._keep_left(self._encoding.numbers_of(np.vstack(kinds))))
+            if len(near) >= MOST_NEAR:
+                break
+        chosen = list(near)
+        if len(chosen) > MOST_NEAR:
+            kept = self._generator.choice(len(chosen), MOST_NEAR, replace=False)
+            chosen = [chosen[index] for index in kept]
+        return list(dict.fromkeys([*chosen, *self._draw(CANDIDATES - len(chosen))]))
+
+    def _thin(self, by_time: Sequence[int], most: int) -> list[int]:
+        if len(by_time) <= most:
+            return list(by_time)
+        others = self._generator.choice(len(by_time) - most // 2, most - most // 2, replace=False)
+        return [*by_time[: most // 2], *(by_time[most // 2 + index] for index in others)]
+
+    def _features_of(self, numbers: Sequence[int]) -> Floats:
+        return self._encoding.features_of(self._encoding.places_of(numbers))
+
+    def _expect(self, numbers: Sequence[int]) -> Floats:
+        if self._prior is None:
+            return np.zeros(len(numbers))
+        return np.array(self._prior([self._points.config_at(number) for number in numbers]))
+
+
+class _Model:
+    """A posterior over candidates that takes those proposed as rows, and times as they come."""
+
+    def __init__(
+        self,
+        *,
+        posterior: Posterior,
+        rows: Sequence[int],
+        candidates: Sequence[int],
+        expected: Floats,
+    ) -> None:
+        self._posterior = posterior
+        self._rows = list(rows)
+        self._candidates = candidates
+        self._expected_rows, self._expected = expected[: len(rows)], expected[len(rows) :]
+        self._is_left = np.ones(len(candidates), dtype=bool)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a candidate can be taken."""
+        return self._posterior.has_room and bool(self._is_left.any())
+
+    def take(self, times: dict[int, float], failed: Collection[int]) -> int:
+        """The best candidate, which becomes a row."""
+        logs = np.array([times.get(row, math.nan) for row in self._rows])
+        away = logs - self._expected_rows
+        middle, scale = np.nanmean(away), np.nanstd(away) or 1.0
+        means = self._posterior.predict((away - middle) / scale) * scale + middle + self._expected
+        deviations = self._posterior.deviations * scale
+        ends = [1.0 if one in times else 0.0 if one in failed else math.nan for one in self._rows]
+        success = self._posterior.predict(np.array(ends) - USUALLY) + USUALLY - 0.5
+        odds = ndtr(success / (DOUBT + self._posterior.deviations / 2))
+        gains = _expected_improvement(float(np.nanmin(logs)), means, deviations) * odds
+        best = int(np.argmax(np.where(self._is_left, gains, -1.0)))
+        self._posterior.add(best)
+        self._is_left[best] = False
+        number = self._candidates[best]
+        self._rows.append(number)
+        self._expected_rows = np.append(self._expected_rows, self._expected[best])
+        return number
+
+
+def _expected_improvement(best: float, means: Floats, deviations: Floats) -> Floats:
+    better = (best - means) / deviations
+    density = np.exp(-better * better / 2) / math.sqrt(2 * math.pi)
+    result: Floats = deviations * (density + better * ndtr(better))
+    return result
+
+
+def _standardize(values: NDArray[np.float64]) -> Floats:
+    result: Floats = (values - values.mean()) / (values.std() or 1.0)
+    return result
