@@ -1,0 +1,114 @@
+"""Replays studies on a recorded space: the strategy is a real one, the answers are those of the file.
+
+No device is used, and no time passes: the clock is that of the trials' recorded costs.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from tileyard.base.model import Measurement, Record, Trial
+from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
+from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
+from tileyard.verbs.tune.plan.space import OpenSpace
+from tileyard.verbs.tune.plan.strategies.base import Points, Strategy
+
+
+class MakeStrategy(Protocol):
+    """Makes a strategy: ``partial(make_strategy, NAME)``, or the class of one."""
+
+    def __call__(self, points: Points, *, trials: int, seed: int) -> Strategy:
+        """A strategy for these points."""
+        ...
+
+
+class Replayed(Record):
+    """One replayed trial: when it ended, in seconds of recorded cost; its time, None if it has none."""
+
+    ended_s: float
+    time_ns: float | None
+
+
+async def replay(  # noqa: PLR0913 - bounds, by keyword only
+    space: RecordedSpace,
+    make: MakeStrategy,
+    *,
+    trials: int,
+    seed: int,
+    budget_s: float = math.inf,
+    in_flight: int = 1,
+) -> list[Replayed]:
+    """The trials of one study, in the order in which they end.
+
+    A trial costs what it did when it was recorded, also one that fails. At most ``in_flight`` are under
+    way at once; none begins after ``budget_s``, and one that would end later is not counted.
+    """
+    header, points = space.header, space.points
+    opened = OpenSpace(
+        kernel=header.kernel,
+        arguments=header.arguments,
+        size=points.size,
+        flops=0.0,
+        wanted=trials,
+        points=points,
+        strategy=make(points, trials=trials, seed=seed),
+    )
+    ended: list[Replayed] = []
+    under_way: list[tuple[float, int, Recorded]] = []
+    begun, now_s = 0, 0.0
+    while now_s < budget_s:
+        await opened.draw(begun + in_flight - len(under_way))
+        for config in opened.configs[begun : begun + in_flight - len(under_way)]:
+            found = space.find(config)
+            heapq.heappush(under_way, (now_s + found.cost_s, begun, found))
+            begun += 1
+        if not under_way:
+            break
+        now_s, number, found = heapq.heappop(under_way)
+        if now_s <= budget_s:
+            opened.tell(as_trial(space, found, number))
+            ended.append(Replayed(ended_s=now_s, time_ns=found.time_ns if found.is_timed else None))
+    return ended
+
+
+def as_trial(space: RecordedSpace, found: Recorded, number: int) -> Trial:
+    """A recorded config as the trial that a study makes of it."""
+    header = space.header
+    return Trial(
+        id=f"replay.{number}",
+        run="replay",
+        case=str(number),
+        batch="",
+        target=header.target,
+        outcome=found.outcome,
+        kernel=header.kernel,
+        arguments=header.arguments,
+        config=found.config,
+        device=header.device,
+        silicon=header.silicon,
+        message=found.reason,
+        measurement=_as_measurement(found) if found.is_timed else None,
+        build_s=found.build_s,
+        run_s=found.run_s,
+    )
+
+
+def _as_measurement(found: Recorded) -> Measurement:
+    time_ns = found.time_ns or math.inf
+    return Measurement(
+        median_ns=time_ns,
+        low_ns=found.low_ns or time_ns,
+        high_ns=found.high_ns or time_ns,
+        confidence=CONFIDENCE,
+        samples_ns=(time_ns,),
+    )
+
+
+def find_regret(space: RecordedSpace, ended: Sequence[Replayed], trials: int) -> float:
+    """How much slower the best of the first ``trials`` is than the best of the space: 0.02 is 2 %.
+
+    Infinite if none of them has a time.
+    """
+    times_ns = [one.time_ns for one in ended[:trials] if one.time_ns is not None]
+    return min(times_ns, default=math.inf) / space.best_ns - 1
