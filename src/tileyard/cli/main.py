@@ -29,6 +29,7 @@ from tileyard.verbs.passes import command as passes
 from tileyard.verbs.records.command import cache, choices, config, history, show, trials
 from tileyard.verbs.reduce.command import reduce
 from tileyard.verbs.regress.command import bisect, regress
+from tileyard.verbs.strategies import command as strategies
 from tileyard.verbs.test.command import plan, test
 from tileyard.verbs.tune.command import run as run_command
 from tileyard.verbs.tune.command import tune
@@ -163,7 +164,13 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
 
 for _name, _function, _help in COMMANDS:
     app.command(_name, help=_help)(typed(_function))
-GROUPS = (("trials", trials.app), ("devices", devices.app), ("ci", ci.app), ("cache", cache.app))
+GROUPS = (
+    ("trials", trials.app),
+    ("strategies", strategies.app),
+    ("devices", devices.app),
+    ("ci", ci.app),
+    ("cache", cache.app),
+)
 for _name, _group in GROUPS:
     app.add_typer(_group, name=_name)
 for _typer in (app, *(group.typer_instance for group in app.registered_groups)):

@@ -55,6 +55,7 @@ from tileyard.show.kernel_options import (
     target_at,
 )
 from tileyard.show.options import (
+    FileOption,
     Home,
     NamesOption,
     NumberOption,
@@ -64,11 +65,13 @@ from tileyard.show.options import (
     Text,
     complete,
     fill,
+    list_fields,
     list_given,
     read_options,
     usually,
 )
 from tileyard.show.values import (
+    FilePath,
     Names,
     Number,
     Pairs,
@@ -102,6 +105,18 @@ ALL_CONFIGS = 1_000_000
 TrialCount = Annotated[
     int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
 ]
+Repetitions = Annotated[
+    int,
+    Option(
+        "With recorded spaces: number of times to search, each with a seed.", default=50, least=1
+    ),
+]
+InFlight = Annotated[
+    int,
+    Option("With recorded spaces: number of trials under way at once.", default=1, least=1),
+]
+OF_REPLAYS = ("trials", "strategy", "budget")
+"""The options of a study that count for recorded spaces, too."""
 OF_SOURCES = (
     *("arg", "shape", "config", "space", "where", "inputs", "flops", "reference", "check_sync"),
     *(
@@ -396,6 +411,24 @@ class TuneOptions(StudyOptions, total=False):
     ]
 
 
+class ReplayOptions(TypedDict, total=False):
+    """The options of ``tune`` for recorded spaces: with ``replay`` these and ``OF_REPLAYS`` count."""
+
+    replay: Annotated[
+        FilePath,
+        FileOption(
+            "Search the recorded space in a file, with no device: one of `tileyard trials export "
+            "--form space`, T4, or a cache of Kernel Tuner."
+        ),
+    ]
+    repetitions: Repetitions
+    in_flight: InFlight
+
+
+class TuneArguments(TuneOptions, ReplayOptions, total=False):
+    """The options of ``tune`` on the command line."""
+
+
 class TuneRequest(Record):
     """One tuning run. ``kernel`` may be empty if the file has only one.
 
@@ -497,6 +530,25 @@ class StartTable(Verb["TableResult"], kw_only=True):
     def settle(self, settings: "Settings") -> Self:
         """See ``Verb``."""
         return msgspec.structs.replace(self, tune=self.tune.settle(settings))
+
+
+def check_replay(given: TuneArguments, *, is_named: bool) -> bool:
+    """Whether a recorded space is searched. Raises UsageError for a kernel beside it, and for options
+    without effect.
+    """
+    if given["replay"] is None:
+        of_replays = list_given(ReplayOptions, given, list_fields(ReplayOptions))
+        refuse_unused("without --replay", of_replays)
+        return False
+    if is_named:
+        raise UsageError("--replay searches a file: no kernel is named beside it")
+    others = [name for name in list_fields(TuneOptions) if name not in OF_REPLAYS]
+    unused = {
+        flag.replace("--", "--no-", 1) if value is False else flag: True
+        for flag, value in list_given(TuneOptions, given, others).items()
+    }
+    refuse_unused("with --replay: nothing is built or run", unused)
+    return True
 
 
 def check_subject(given: TuneOptions, *, is_named: bool) -> None:

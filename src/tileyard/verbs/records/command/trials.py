@@ -1,12 +1,17 @@
 """``tileyard trials``: lists recorded trials, and carries them from one data directory to another."""
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tileyard.show.kernel_options import OutputFile
 from tileyard.show.typed import AsJson, Rows, Subject, typed
+
+if TYPE_CHECKING:
+    from tileyard.base.model import Trial
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -55,8 +60,19 @@ def export(
     subject: Subject = "",
     *,
     output: OutputFile,
+    form: Annotated[
+        Literal["trials", "space", "t4"],
+        typer.Option(
+            help="A file for tileyard trials import; a study's configs with their times, as a space for "
+            "tune --replay; or the same as T4, which other tuners read."
+        ),
+    ] = "trials",
 ) -> int:
     """Write recorded trials, and the winners of their studies, into a file for tileyard trials import.
+
+    With --form space or t4 the configs of a study are written, each with its outcome, time and cost, and
+    what its binary is known to need. Several studies, of other arguments, targets or kinds of devices, get a
+    file each: NAME-1.jsonl, NAME-2.jsonl and so on. A file whose name ends with .gz is compressed.
 
     Exit status: 0 they were written, 2 there are none, or bad usage.
     """
@@ -73,7 +89,31 @@ def export(
     if not found:
         what = f"of {subject} " if subject else ""
         raise UsageError(f"no trial {what}is recorded in {home}")
+    if form != "trials":
+        return _export_spaces(found, home, Path(output), is_t4=form == "t4")
     write_file(output, encode_trials(reversed(found), list_choices(home)))
+    return 0
+
+
+def _export_spaces(found: "Sequence[Trial]", home: Path, output: Path, *, is_t4: bool) -> int:
+    """Write the spaces of these trials, the newest first, and say what each file holds."""
+    from tileyard.artifacts.objects import ObjectStore
+    from tileyard.base.errors import UsageError
+    from tileyard.base.wording import count_of
+    from tileyard.show.words import format_config
+    from tileyard.verbs.tune.plan.recorded.files import write_space
+    from tileyard.verbs.tune.plan.recorded.studies import list_spaces
+
+    spaces = list_spaces(found, ObjectStore(home / "objects"))
+    if not spaces:
+        raise UsageError("none of these trials is a config of a study that was timed")
+    for number, space in enumerate(spaces, start=1):
+        name, dot, ends = output.name.partition(".")
+        several = output.with_name(f"{name}-{number}{dot}{ends}")
+        file = output if len(spaces) == 1 else several
+        write_space(space, file, is_t4=is_t4)
+        of = (space.name, format_config(space.header.arguments), space.header.target)
+        print(f"{file}: {count_of(len(space.configs), 'config')} of {', '.join(filter(None, of))}")
     return 0
 
 

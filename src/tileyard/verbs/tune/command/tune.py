@@ -2,21 +2,23 @@
 
 import sys
 from importlib.resources import files
-from typing import Unpack
+from typing import Unpack, cast
 
 from tileyard.show.kernel_options import ShapeName, parse_kernel
-from tileyard.show.options import complete
+from tileyard.show.options import complete, list_fields, read_options
 from tileyard.show.typed import AsJson, KernelName
 from tileyard.verbs.tune.options import (
     TrialCount,
+    TuneArguments,
     TuneOptions,
+    check_replay,
     check_subject,
     start_table,
     start_tune,
 )
 
 
-def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneOptions]) -> int:
+def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[TuneArguments]) -> int:
     """Find the fastest config of a kernel: every config is built, checked and timed.
 
     The kernel is a function decorated with @tileyard.kernel, @tilelang.jit or
@@ -38,16 +40,28 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     With --finals only the finals are held, of configs whose times are recorded: after a study that was
     disturbed, for example.
 
+    With --replay a strategy searches a recorded space, in which the time of each config is known: nothing
+    is built or run. It is repeated with different seeds. Regret is how much slower the best config found is
+    than the best of the space, after 25, 50, 100 and 200 trials; the score is that of the package
+    autotuning-methodology 1.1.0, where 0 is random search and 1 the best config at once. A trial costs
+    what it did when it was recorded.
+
     Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad
     usage, 3 infrastructure only, or other work disturbed the finals, 130 interrupted.
     """
+    options = complete(TuneArguments, options)
+    if check_replay(options, is_named=bool(kernel)):
+        from tileyard.verbs.tune.command.replay import replay
+
+        return replay(read_options(TuneArguments, options), as_json=json)
     from tileyard.verbs.tune.command.session import run, run_table
 
-    options = complete(TuneOptions, options)
     check_subject(options, is_named=bool(kernel))
     file, name = parse_kernel(kernel) if kernel else ("", "")
-    start = start_tune(str(file), name, options)
-    table = start_table(start, options)
+    given = cast(dict[str, object], options)
+    study = cast(TuneOptions, {name: given[name] for name in list_fields(TuneOptions)})
+    start = start_tune(str(file), name, study)
+    table = start_table(start, study)
     return run(start, as_json=json) if table is None else run_table(table, as_json=json)
 
 

@@ -14,8 +14,7 @@ from tileyard.verbs.tune.plan.recorded.t4 import decode_t4, encode_t4
 GZIP = b"\x1f\x8b"
 BEGINNING = 4096
 """Bytes that tell the formats apart."""
-T4_NAME = re.compile(r"[._-]t4\.json(\.gz)?$", re.IGNORECASE)
-HINT = "known are recorded spaces of `tileyard trials space`, T4, and caches of Kernel Tuner"
+HINT = "known are files of `tileyard trials export --form space`, T4, and caches of Kernel Tuner"
 
 
 def read_space(file: str | Path) -> RecordedSpace:
@@ -42,13 +41,11 @@ def read_space(file: str | Path) -> RecordedSpace:
     raise UsageError(f"{place} is no recorded space", HINT)
 
 
-def write_space(space: RecordedSpace, file: str | Path) -> None:
-    """Write a space: as T4 if the name ends with ``t4.json``, else as ours; compressed if with ``.gz``.
-
-    Equal spaces give equal files. Raises UsageError.
+def write_space(space: RecordedSpace, file: str | Path, *, is_t4: bool = False) -> None:
+    """Write a space as ours or as T4, compressed if the file's name ends with ``.gz``. Equal spaces give
+    equal files. Raises UsageError.
     """
     path = Path(file)
-    is_t4 = T4_NAME.search(f"_{path.name}") is not None
     data = encode_t4(space) if is_t4 else encode_space(space.header, space.configs)
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)

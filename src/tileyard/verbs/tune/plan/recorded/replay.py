@@ -37,12 +37,14 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     trials: int,
     seed: int,
     budget_s: float = math.inf,
+    least: int = 0,
     in_flight: int = 1,
 ) -> list[Replayed]:
     """The trials of one study, in the order in which they end.
 
     A trial costs what it did when it was recorded, also one that fails. At most ``in_flight`` are under
-    way at once; none begins after ``budget_s``, and one that would end later is not counted.
+    way at once. None begins after ``budget_s``, and one that would end later is not counted, unless fewer
+    than ``least`` have ended.
     """
     header, points = space.header, space.points
     opened = OpenSpace(
@@ -57,7 +59,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     ended: list[Replayed] = []
     under_way: list[tuple[float, int, Recorded]] = []
     begun, now_s = 0, 0.0
-    while now_s < budget_s:
+    while now_s < budget_s or len(ended) < least:
         await opened.draw(begun + in_flight - len(under_way))
         for config in opened.configs[begun : begun + in_flight - len(under_way)]:
             found = space.find(config)
@@ -66,7 +68,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         if not under_way:
             break
         now_s, number, found = heapq.heappop(under_way)
-        if now_s <= budget_s:
+        if now_s <= budget_s or len(ended) < least:
             opened.tell(as_trial(space, found, number))
             ended.append(Replayed(ended_s=now_s, time_ns=found.time_ns if found.is_timed else None))
     return ended

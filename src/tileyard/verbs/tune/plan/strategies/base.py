@@ -224,13 +224,18 @@ class Strategy(Protocol):
         ...
 
 
+def check_strategy(name: str) -> None:
+    """Raise UsageError for a name that no strategy has."""
+    if name not in STRATEGIES:
+        known = ", ".join(sorted(STRATEGIES))
+        raise UsageError(f"there is no strategy {name!r}", hint=f"known strategies: {known}")
+
+
 def make_strategy(name: str, points: Points, *, trials: int, seed: int) -> Strategy:
     """The strategy of this name for a space of which at most ``trials`` points are tried. Raises
     UsageError.
     """
-    if name not in STRATEGIES:
-        known = ", ".join(sorted(STRATEGIES))
-        raise UsageError(f"there is no strategy {name!r}", hint=f"known strategies: {known}")
+    check_strategy(name)
     strategy: Strategy = resolve_name(STRATEGIES[name])(points, trials=trials, seed=seed)
     return strategy
 

@@ -1,0 +1,1 @@
+"""The verb ``strategies``: lists what chooses configs, and compares it on recorded spaces."""

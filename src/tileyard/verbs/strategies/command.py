@@ -1,0 +1,56 @@
+"""``tileyard strategies``: lists what can choose the configs of a study, and compares it."""
+
+import sys
+from typing import Annotated, Unpack
+
+import typer
+
+from tileyard.show.options import complete, read_options
+from tileyard.show.typed import AsJson, typed
+from tileyard.verbs.strategies.options import CompareOptions
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def strategies(context: typer.Context, *, json: AsJson = False) -> int:
+    """List the strategies that tune --strategy takes, with a line about each."""
+    if context.invoked_subcommand is not None:
+        return 0
+    from tileyard.show.opening import present
+    from tileyard.verbs.strategies.plan import list_strategies
+    from tileyard.verbs.strategies.view import print_strategies
+
+    present(list_strategies(), json, print_strategies)
+    return 0
+
+
+@app.command("compare")
+@typed
+def compare(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recorded spaces.")],
+    *,
+    json: AsJson = False,
+    **options: Unpack[CompareOptions],
+) -> int:
+    """Compare strategies on recorded spaces, with no device: score, regret, and how often each is the best.
+
+    The files are as for tune --replay. Each strategy searches each space several times, for as long as the
+    score of autotuning-methodology 1.1.0 takes and at least 200 trials.
+
+    Exit status: 0, 2 for bad usage or a file that cannot be read.
+    """
+    from tileyard.show.opening import present
+    from tileyard.verbs.strategies import plan
+    from tileyard.verbs.strategies.view import print_comparison
+
+    values = read_options(CompareOptions, complete(CompareOptions, options))
+    names = values["strategy"] or tuple(one.name for one in plan.list_strategies())
+    arenas = plan.open_arenas(dict.fromkeys(files))
+    found = []
+    for one in plan.replay_all(arenas, names, values["repetitions"], values["in_flight"]):
+        found.append(one)
+        if sys.stderr.isatty():
+            print(f"{len(found)} of {len(arenas) * len(names)} replayed", file=sys.stderr)
+    present(plan.compare(found), json, print_comparison)
+    return 0

@@ -1,0 +1,65 @@
+"""Compares strategies on recorded spaces."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from inspect import getdoc
+from pkgutil import resolve_name
+
+from tileyard.verbs.strategies.result import Comparison, Known, Standing
+from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.recorded.files import read_space
+from tileyard.verbs.tune.plan.recorded.replaying import Arena
+from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, check_strategy, make_strategy
+from tileyard.verbs.tune.result.replayed import Replay
+
+
+def list_strategies() -> list[Known]:
+    """All strategies, each with the first paragraph of its documentation."""
+    usual = TuneRequest().strategy
+    return [
+        Known(
+            name=name,
+            description=" ".join((getdoc(resolve_name(where)) or "").split("\n\n")[0].split()),
+            is_default=name == usual,
+        )
+        for name, where in STRATEGIES.items()
+    ]
+
+
+def open_arenas(files: Iterable[str]) -> list[Arena]:
+    """The spaces in these files. Raises UsageError for the first that cannot be read."""
+    return [Arena(read_space(file), file) for file in files]
+
+
+def replay_all(
+    arenas: Sequence[Arena], names: Sequence[str], repetitions: int, in_flight: int
+) -> Iterator[Replay]:
+    """A replay of each strategy on each space, one after another. Raises UsageError for unknown names."""
+    for name in names:
+        check_strategy(name)
+    for arena in arenas:
+        for name in names:
+            make = partial(make_strategy, name)
+            yield arena.replay(name, make, repetitions=repetitions, in_flight=in_flight)
+
+
+def compare(replays: Sequence[Replay]) -> Comparison:
+    """What these replays say of each strategy."""
+    best: dict[str, float] = {}
+    scores: dict[str, dict[str, float]] = {one.strategy: {} for one in replays}
+    for one in replays:
+        if one.score is not None:
+            scores[one.strategy][one.file] = one.score.score
+            best[one.file] = max(best.get(one.file, one.score.score), one.score.score)
+    standings = [
+        Standing(
+            strategy=name,
+            score=statistics.fmean(own.values()) if own else None,
+            wins=sum(score == best[file] for file, score in own.items()),
+            spaces=len({one.file for one in replays}),
+        )
+        for name, own in scores.items()
+    ]
+    standings.sort(key=lambda one: (one.score is None, -(one.score or 0.0)))
+    return Comparison(replays=tuple(replays), standings=tuple(standings))

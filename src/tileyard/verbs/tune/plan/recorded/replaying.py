@@ -1,0 +1,103 @@
+"""Repeats replays of a strategy with different seeds, and sums them up: regret and score."""
+
+import asyncio
+import math
+import statistics
+from collections.abc import Sequence
+
+from tileyard.base.errors import UsageError
+from tileyard.measure.statistics import median_interval
+from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
+from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, find_regret, replay
+from tileyard.verbs.tune.plan.recorded.score import Yardstick, make_yardstick
+from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
+from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Regret, Replay
+
+SPARE = 2
+"""Number of times as many trials as the score is expected to take: a strategy may choose cheap ones."""
+
+
+class Arena:
+    """A recorded space in ``file``, on which strategies are compared."""
+
+    def __init__(self, space: RecordedSpace, file: str) -> None:
+        self.space = space
+        self.file = file
+        self.yardstick: Yardstick | None = make_yardstick(space)
+
+    def needed(self, in_flight: int = 1) -> int:
+        """The number of trials that the score is expected to take."""
+        cost_s = self.space.usual_cost_s
+        if self.yardstick is None or cost_s <= 0:
+            return 0
+        return math.ceil(self.yardstick.run_s * in_flight / cost_s)
+
+    def replay(  # noqa: PLR0913 - bounds, by keyword only
+        self,
+        name: str,
+        make: MakeStrategy,
+        *,
+        repetitions: int,
+        in_flight: int = 1,
+        trials: int | None = None,
+        budget_s: float = math.inf,
+    ) -> Replay:
+        """Replay a strategy, for at most ``trials`` and ``budget_s``; by default as long as the score takes,
+        and for the last checkpoint.
+        """
+        least = 0
+        if trials is None:
+            trials = SPARE * max(self.needed(in_flight), CHECKPOINTS[-1])
+            least = CHECKPOINTS[-1]
+            budget_s = self.yardstick.run_s if self.yardstick else 0.0
+        # A strategy that may try everything need not choose.
+        trials = max(1, min(trials, self.space.points.size - 1))
+        runs = [
+            asyncio.run(
+                replay(
+                    self.space,
+                    make,
+                    trials=trials,
+                    seed=seed,
+                    budget_s=budget_s,
+                    least=least,
+                    in_flight=in_flight,
+                )
+            )
+            for seed in range(repetitions)
+        ]
+        return self.sum_up(name, runs, in_flight)
+
+    def sum_up(self, name: str, runs: Sequence[Sequence[Replayed]], in_flight: int = 1) -> Replay:
+        """The result of these runs, one for each seed, also of a tuner that is not ours."""
+        space, yardstick = self.space, self.yardstick
+        if not any(runs):
+            raise UsageError(f"the budget is spent before a trial of {space.name} ends")
+        longest = max(map(len, runs))
+        ends_s = [run[-1].ended_s if run else 0.0 for run in runs]
+        is_short = yardstick is not None and statistics.median(ends_s) < yardstick.moments_s[-1]
+        return Replay(
+            file=self.file,
+            space=space.name,
+            strategy=name,
+            configs=len(space.configs),
+            failed=len(space.configs) - len(space.times_ns),
+            best_ns=space.best_ns,
+            repetitions=len(runs),
+            in_flight=in_flight,
+            trials=statistics.median(map(len, runs)),
+            regrets=tuple(
+                _sum_up(space, runs, trials) for trials in CHECKPOINTS if trials <= longest
+            ),
+            score=yardstick.score(runs) if yardstick else None,
+            needed=self.needed(in_flight),
+            is_short=is_short and longest < space.points.size - 1,
+            note=space.note,
+        )
+
+
+def _sum_up(space: RecordedSpace, runs: Sequence[Sequence[Replayed]], trials: int) -> Regret:
+    found = median_interval([find_regret(space, run, trials) for run in runs], CONFIDENCE)
+    ends = (one if math.isfinite(one) else None for one in (found.median, found.low, found.high))
+    median, low, high = ends
+    return Regret(trials=trials, median=median, low=low, high=high)

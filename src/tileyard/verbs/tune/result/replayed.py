@@ -1,0 +1,50 @@
+"""Results of a strategy on a recorded space."""
+
+from tileyard.base.model import Record
+
+CHECKPOINTS = (25, 50, 100, 200)
+"""Numbers of trials after which regret is stated."""
+
+
+class Regret(Record):
+    """After ``trials``, how much slower the best config so far is than the best of the space, 0.02 for 2 %:
+    the median over the repetitions and its interval. None, or an end that is None: nothing was right.
+    """
+
+    trials: int
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+class Score(Record):
+    """A score of ``autotuning-methodology`` and its interval over the repetitions: 0 is as good as random
+    search is expected to be, 1 is the best config from the beginning.
+    """
+
+    score: float
+    low: float
+    high: float
+
+
+class Replay(Record):
+    """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
+    with the seeds from 0, of ``trials`` in the median. ``score`` is None where random search reaches the best
+    at once; it takes about ``needed`` trials. ``is_short``: runs ended before its last moment. ``note`` is a
+    doubt about the file.
+    """
+
+    file: str
+    space: str
+    strategy: str
+    configs: int
+    failed: int
+    best_ns: float
+    repetitions: int
+    in_flight: int
+    trials: float
+    regrets: tuple[Regret, ...]
+    score: Score | None
+    needed: int
+    is_short: bool
+    note: str = ""

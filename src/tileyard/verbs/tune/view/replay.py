@@ -1,0 +1,52 @@
+"""Prints how a strategy did on a recorded space."""
+
+from rich.console import Console
+
+from tileyard.base.wording import count_of
+from tileyard.show.console import new_table, print_table, say
+from tileyard.show.words import format_time
+from tileyard.verbs.tune.result.replayed import Regret, Replay, Score
+
+
+def print_replay(console: Console, found: Replay) -> None:
+    """Print a table of regret by trials, and the score."""
+    failed = f", {found.failed} of them failed" if found.failed else ""
+    of = f"{count_of(found.configs, 'config')}{failed}; the best takes {format_time(found.best_ns)}"
+    say(console, f"{found.space}: {of}")
+    flight = f", {found.in_flight} trials in flight" if found.in_flight > 1 else ""
+    times = f"repeated {found.repetitions} times" if found.repetitions > 1 else "once"
+    say(console, f"strategy {found.strategy}, {times}{flight}, with no device")
+    if found.regrets:
+        table = new_table(("trials", "regret", "95 %"), left=())
+        for one in found.regrets:
+            table.add_row(str(one.trials), format_regret(one), format_bounds(one))
+        print_table(console, table)
+    say(console, f"score of autotuning-methodology: {format_score(found.score)}")
+    if found.is_short:
+        text = (
+            f"the score takes about {found.needed} trials: its later moments repeat what was found"
+        )
+        say(console, text, style="yellow")
+    if found.note:
+        say(console, found.note, style="yellow")
+
+
+def format_regret(found: Regret) -> str:
+    """The median, as ``4.0 %``."""
+    return _percent(found.median)
+
+
+def format_bounds(found: Regret) -> str:
+    """Its interval, as ``[3.1 %, 5.2 %]``."""
+    return f"[{_percent(found.low)}, {_percent(found.high)}]"
+
+
+def format_score(found: Score | None) -> str:
+    """A score with its interval, ``0.12 [0.03, 0.20]``."""
+    if found is None:
+        return "none, as random search reaches the best at once"
+    return f"{found.score:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _percent(share: float | None) -> str:
+    return "none right" if share is None else f"{100 * share:.1f} %"
