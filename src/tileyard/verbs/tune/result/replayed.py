@@ -29,9 +29,9 @@ class Score(Record):
 
 class Replay(Record):
     """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
-    with the seeds from 0, of ``trials`` in the median. ``score`` is None where random search reaches the best
-    at once; it takes about ``needed`` trials. ``is_short``: runs ended before its last moment. ``note`` is a
-    doubt about the file.
+    with the seeds from 0, of ``trials`` in the median. ``score`` is None if nothing right was found in
+    time, or random search reaches the best at once; it takes about ``needed`` trials. ``is_short``: runs
+    ended before its last moment. ``note`` is a doubt about the file.
     """
 
     file: str

@@ -22,6 +22,9 @@ def print_replay(console: Console, found: Replay) -> None:
             table.add_row(str(one.trials), format_regret(one), format_bounds(one))
         print_table(console, table)
     say(console, f"score of autotuning-methodology: {format_score(found.score)}")
+    if found.score is None:
+        text = "no score: nothing right in time, or random search is expected to reach the best at once"
+        say(console, text, style="yellow")
     if found.is_short:
         text = (
             f"the score takes about {found.needed} trials: its later moments repeat what was found"
@@ -44,7 +47,7 @@ def format_bounds(found: Regret) -> str:
 def format_score(found: Score | None) -> str:
     """A score with its interval, ``0.12 [0.03, 0.20]``."""
     if found is None:
-        return "none, as random search reaches the best at once"
+        return "none"
     return f"{found.score:.3f} [{found.low:.3f}, {found.high:.3f}]"
 
 

@@ -47,6 +47,7 @@ def _choose(newest_first: Sequence[Trial]) -> list[Trial]:
     for one in newest_first:
         key = canonical_json(one.config)
         if key not in chosen or (chosen[key].reused and not one.reused):
+            chosen.pop(key, None)
             chosen[key] = one
     return list(chosen.values())[::-1]
 

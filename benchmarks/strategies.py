@@ -1,0 +1,506 @@
+"""Compares strategies with other tuners on recorded spaces: score, and regret after 25, 50, 100, 200 trials.
+
+    python benchmarks/strategies.py [FILE...] [--repetitions 50] [--tuners tileyard,kernel-tuner,optuna]
+        [--only NAME] [--jobs 2] [-o RESULTS]
+    python benchmarks/strategies.py --table RESULTS
+    python benchmarks/strategies.py CACHE... --keep FOLDER [--source TEXT] [--licence NAME]
+
+By default FILEs are those of benchmarks/spaces; any recorded space will do, as for `tileyard tune --replay`.
+RESULTS is JSON, and the table is made of it. With --keep the spaces are written in our own format, rounded.
+
+The other tuners are no dependencies of this project. In an environment of its own:
+
+    pip install kernel-tuner==1.5.0 optuna==5.0.0 cmaes scikit-learn torch -e .
+
+Kernel Tuner runs in its simulation mode, on a cache that is made of the space, with every strategy that can
+be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others are categories.
+What is not in the space, and what was tried before, costs neither of them anything. Optuna is told the worst
+time so far for what failed or is not in the space. Slow ones (SLOW) run 5 times, to 50 trials.
+
+The spaces in benchmarks/spaces are from github.com/AutoTuningAssociation/benchmark_hub, commit 8eeb99e7,
+folder currently_unused/cachefiles/KernelTuner data (Zenodo, DOI 10.5281/zenodo.15364124), MIT licence.
+"""
+
+import argparse
+import contextlib
+import gc
+import io
+import json
+import math
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.model import Record
+from tileyard.show.console import Console, new_table, print_table, say
+from tileyard.verbs.tune.plan.recorded.files import read_space, write_space
+from tileyard.verbs.tune.plan.recorded.replay import Replayed
+from tileyard.verbs.tune.plan.recorded.replaying import SPARE, Arena
+from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
+from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, make_strategy
+from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Replay
+from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format_score
+
+SPACES = Path(__file__).parent / "spaces"
+TUNERS = ("tileyard", "kernel-tuner", "optuna")
+SLOW = frozenset({"GPSampler", "bayes_opt", "skopt"})
+SLOW_REPETITIONS, SLOW_TRIALS = 5, 50
+MOST_ASKS = 20
+"""Questions per trial after which Optuna's sampler has nothing new to say."""
+NOT_COMPARED = frozenset({"brute_force"})
+"""Kernel Tuner's order of the space, which is no search."""
+Config = dict[str, Any]
+
+
+class Compared(Record):
+    """A replay of a tuner's strategy, with the seconds that its own computation took per trial."""
+
+    tuner: str
+    replay: Replay
+    own_s: float
+
+
+class Missing(Record):
+    """A strategy that could not run, and why."""
+
+    tuner: str
+    strategy: str
+    file: str
+    reason: str
+
+
+class Results(Record):
+    """A file of results."""
+
+    compared: tuple[Compared, ...]
+    missing: tuple[Missing, ...]
+
+
+class Task(Record):
+    """One strategy of a tuner on the space in a file."""
+
+    file: str
+    tuner: str
+    strategy: str
+    repetitions: int
+
+
+# ---- one run -----------------------------------------------------------------------------------
+
+
+class Ledger:
+    """The trials of one run of another tuner; a config counts once, and only if it is in the space."""
+
+    def __init__(self, arena: Arena, trials: int) -> None:
+        self.arena = arena
+        self.trials = trials
+        self.ended: list[Replayed] = []
+        self._seen: set[str] = set()
+
+    def find(self, config: Config) -> Recorded | None:
+        """What is recorded of a config, None if it is not in the space; counts it if it is new."""
+        try:
+            found = self.arena.space.find(config)
+        except KeyError:
+            return None
+        key = canonical_json(config)
+        if key not in self._seen and not self.is_over:
+            self._seen.add(key)
+            before_s = self.ended[-1].ended_s if self.ended else 0.0
+            time_ns = found.time_ns if found.is_timed else None
+            self.ended.append(Replayed(ended_s=before_s + found.cost_s, time_ns=time_ns))
+        return found
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the score and the last checkpoint need no more trials."""
+        if len(self.ended) >= min(self.trials, self.arena.space.points.size):
+            return True
+        yardstick = self.arena.yardstick
+        needed_s = yardstick.run_s if yardstick else 0.0
+        is_long = bool(self.ended) and self.ended[-1].ended_s >= needed_s
+        return is_long and len(self.ended) >= CHECKPOINTS[-1]
+
+
+def trials_of(arena: Arena, strategy: str) -> int:
+    """At most as many trials as a strategy of ours gets; a slow one stops earlier."""
+    most = SPARE * max(arena.needed(), CHECKPOINTS[-1])
+    return SLOW_TRIALS if strategy in SLOW else min(most, arena.space.points.size - 1)
+
+
+# ---- Kernel Tuner ------------------------------------------------------------------------------
+
+
+def as_cache(space: RecordedSpace) -> dict[str, object]:
+    """A space as a cache of Kernel Tuner."""
+    keys = list(space.header.parameters)
+    words = {"compile_error": "CompilationFailedConfig"}
+    entries = {}
+    for one in space.configs:
+        failed = words.get(str(one.outcome), "RuntimeFailedConfig")
+        entries[",".join(str(one.config[key]) for key in keys)] = {
+            **{key: one.config[key] for key in keys},
+            "time": 1e-6 * one.time_ns if one.is_timed and one.time_ns is not None else failed,
+            "compile_time": 1e3 * one.build_s,
+            "benchmark_time": 1e3 * one.run_s,
+            "verification_time": 0,
+            "strategy_time": 0,
+            "framework_time": 1e3 * one.other_s,
+        }
+    return {
+        "device_name": space.header.device or "recorded",
+        "kernel_name": space.header.kernel or "recorded",
+        "problem_size": 1,
+        "tune_params_keys": keys,
+        "tune_params": {key: list(values) for key, values in space.header.parameters.items()},
+        "objective": "time",
+        "cache": entries,
+    }
+
+
+@lru_cache(maxsize=1)
+def open_simulation(file: str) -> Callable[[str, int, int], list[Config]]:
+    """Kernel Tuner on the space in a file: a function of strategy, trials and seed that returns the configs
+    in the order in which they were tried. The space is read and built once.
+    """
+    from kernel_tuner import interface, util
+
+    space = read_space(file)
+    document = as_cache(space)
+    keys: list[str] = document["tune_params_keys"]  # type: ignore[assignment]
+    allowed = {tuple(one.config[key] for key in keys) for one in space.configs}
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache.json"
+        cache.write_text(json.dumps(document))
+        entries = util.read_cache(str(cache), open_cache=False)["cache"]
+    known = interface.Searchspace(None, None, None, from_cache={**document, "cache": entries})
+    # Also for those that ask about a config by themselves.
+    known._modified_restrictions = lambda one: tuple(one[key] for key in keys) in allowed  # noqa: SLF001
+    assert known.size == len(space.configs), f"{known.size} of {len(space.configs)} configs"
+    interface.Searchspace = lambda *_args, **_options: known
+    util.process_cache = lambda *_: entries
+    util.close_cache = lambda *_: None
+
+    def run(strategy: str, trials: int, seed: int) -> list[Config]:
+        random.seed(seed)
+        np.random.seed(seed)
+        asked: list[Config] = []
+        from kernel_tuner.runners.simulation import SimulationRunner
+
+        plain = SimulationRunner.run
+
+        def watched(self: object, configs: Iterable[Any], options: object) -> object:
+            listed = [tuple(one) for one in configs]
+            results = plain(self, listed, options)
+            pairs = zip(listed, results, strict=False)
+            asked.extend(dict(zip(keys, one, strict=True)) for one, it in pairs if it is not None)
+            return results
+
+        SimulationRunner.run = watched
+        try:
+            interface.tune_kernel(
+                *(document["kernel_name"], "", 1, [], document["tune_params"]),
+                strategy=strategy,
+                strategy_options={"max_fevals": trials},
+                cache="cache.json",
+                simulation_mode=True,
+                quiet=True,
+                lang="C",
+                seed=seed,
+            )
+        finally:
+            SimulationRunner.run = plain
+        return asked
+
+    return run
+
+
+def list_kernel_tuner() -> list[str]:
+    """Its strategies."""
+    from kernel_tuner import interface
+
+    return [name for name in interface.strategy_map if name not in NOT_COMPARED]
+
+
+def run_kernel_tuner(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
+    """One run of a strategy of Kernel Tuner."""
+    ledger = Ledger(arena, trials_of(arena, strategy))
+    run = open_simulation(arena.file)
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for config in run(strategy, ledger.trials, seed):
+            ledger.find(config)
+    return ledger.ended
+
+
+# ---- Optuna ------------------------------------------------------------------------------------
+
+
+def list_optuna() -> list[str]:
+    """Its samplers that choose by themselves."""
+    from optuna import samplers
+
+    others = {"BaseSampler", "PartialFixedSampler", "GridSampler", "BruteForceSampler"}
+    names = [name for name in samplers.__all__ if name.endswith("Sampler")]
+    return [name for name in names if name not in others]
+
+
+def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
+    """One run of a sampler of Optuna."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+    ledger = Ledger(arena, trials_of(arena, strategy))
+    axes = {
+        name: values for name, values in arena.space.header.parameters.items() if len(values) > 1
+    }
+    fixed = {
+        name: values[0]
+        for name, values in arena.space.header.parameters.items()
+        if len(values) == 1
+    }
+    are_numbers = {
+        name: all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        for name, values in axes.items()
+    }
+    asked = {
+        name: IntDistribution(0, len(values) - 1)
+        if are_numbers[name]
+        else CategoricalDistribution(list(values))
+        for name, values in axes.items()
+    }
+    sampler = getattr(optuna.samplers, strategy)(seed=seed)
+    study = optuna.create_study(sampler=sampler, direction="minimize")
+    worst: float | None = None
+    for _ in range(MOST_ASKS * ledger.trials):
+        if ledger.is_over:
+            break
+        trial = study.ask(asked)
+        config = {
+            name: axes[name][value] if are_numbers[name] else value
+            for name, value in trial.params.items()
+        }
+        found = ledger.find({key: (config | fixed)[key] for key in arena.space.header.parameters})
+        if found is not None and found.is_timed and found.time_ns is not None:
+            worst = max(worst or 0.0, found.time_ns)
+            study.tell(trial, found.time_ns)
+        elif worst is None:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            study.tell(trial, worst)
+    return ledger.ended
+
+
+# ---- all ---------------------------------------------------------------------------------------
+
+RUN = {"kernel-tuner": run_kernel_tuner, "optuna": run_optuna}
+LIST = {
+    "tileyard": lambda: list(STRATEGIES),
+    "kernel-tuner": list_kernel_tuner,
+    "optuna": list_optuna,
+}
+
+
+@lru_cache(maxsize=1)
+def open_arena(file: str) -> Arena:
+    """The space in a file; one at a time is kept."""
+    return Arena(read_space(file), Path(file).name)
+
+
+def carry_out(task: Task) -> Compared | Missing:
+    """Run one task; what a tuner fails with is its result."""
+    arena = open_arena(task.file)
+    arena.file = task.file
+    repetitions = (
+        min(task.repetitions, SLOW_REPETITIONS) if task.strategy in SLOW else task.repetitions
+    )
+    began_s = time.process_time()
+    try:
+        if task.tuner == "tileyard":
+            make = partial(make_strategy, task.strategy)
+            replay = arena.replay(task.strategy, make, repetitions=repetitions)
+        else:
+            run = RUN[task.tuner]
+            runs = [run(arena, task.strategy, seed) for seed in range(repetitions)]
+            replay = arena.sum_up(task.strategy, runs)
+    except Exception as error:  # noqa: BLE001 - any of many tuners, each in its own way
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return Missing(
+            tuner=task.tuner, strategy=task.strategy, file=Path(task.file).name, reason=reason
+        )
+    finally:
+        gc.collect()
+    spent_s = time.process_time() - began_s
+    replay = msgspec.structs.replace(replay, file=Path(task.file).name)
+    own_s = spent_s / max(1.0, replay.trials * repetitions)
+    return Compared(tuner=task.tuner, replay=replay, own_s=own_s)
+
+
+def compare(tasks: list[Task], jobs: int) -> Iterator[Compared | Missing]:
+    """The results of all tasks, in their order."""
+    if jobs == 1:
+        yield from map(carry_out, tasks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(carry_out, tasks)
+
+
+def print_results(console: Console, results: Results) -> None:
+    """Print a table for each space, and one over all of them."""
+    files = dict.fromkeys(one.replay.file for one in results.compared)
+    for file in files:
+        rows = [one for one in results.compared if one.replay.file == file]
+        rows.sort(key=lambda one: -score_of(one))
+        first = rows[0].replay
+        say(console, f"{first.space}, {first.configs} configs ({file})", style="bold")
+        heads = [f"regret at {trials}" for trials in CHECKPOINTS]
+        columns = ("tuner", "strategy", "runs", "score", *heads, "ms per trial")
+        table = new_table(columns, left=("tuner", "strategy"))
+        for one in rows:
+            regrets = {it.trials: it for it in one.replay.regrets}
+            cells = (
+                f"{format_regret(regrets[k])} {format_bounds(regrets[k])}" if k in regrets else ""
+                for k in CHECKPOINTS
+            )
+            mark = " (short)" if one.replay.is_short else ""
+            table.add_row(
+                *(one.tuner, one.replay.strategy, str(one.replay.repetitions)),
+                format_score(one.replay.score) + mark,
+                *cells,
+                f"{1e3 * one.own_s:.1f}",
+            )
+        print_table(console, table)
+    print_standings(console, results, len(files))
+    for gone in results.missing:
+        say(console, f"{gone.tuner} {gone.strategy} on {gone.file}: {gone.reason}", style="yellow")
+
+
+def print_standings(console: Console, results: Results, spaces: int) -> None:
+    """Print each strategy's mean score, regret, and on how many spaces each is the best."""
+    strategies = dict.fromkeys((one.tuner, one.replay.strategy) for one in results.compared)
+    lines = []
+    for tuner, strategy in strategies:
+        own = [o for o in results.compared if (o.tuner, o.replay.strategy) == (tuner, strategy)]
+        wins = sum(
+            score_of(one)
+            >= max(score_of(o) for o in results.compared if o.replay.file == one.replay.file)
+            for one in own
+        )
+        regrets = [
+            [it.median for one in own for it in one.replay.regrets if it.trials == trials]
+            for trials in (50, 100)
+        ]
+        means = [
+            f"{100 * sum(m for m in medians if m is not None) / len(medians):.1f} %"
+            if len(medians) == len(own) and None not in medians
+            else ""
+            for medians in regrets
+        ]
+        score = sum(map(score_of, own)) / len(own)
+        lines.append((score, tuner, strategy, f"{wins} of {spaces}", *means))
+    heads = ("tuner", "strategy", "mean score", "best on", "mean of regret at 50", "at 100")
+    table = new_table(heads, left=("tuner", "strategy"))
+    for score, tuner, strategy, wins, *means in sorted(lines, reverse=True):
+        table.add_row(tuner, strategy, f"{score:.3f}", wins, *means)
+    print_table(console, table)
+
+
+def score_of(one: Compared) -> float:
+    """Its score; without one, or of too few trials for it, it is the last."""
+    is_whole = one.replay.score is not None and not (
+        one.replay.is_short and one.replay.strategy in SLOW
+    )
+    return one.replay.score.score if is_whole and one.replay.score else -math.inf
+
+
+def round_to(number: float | None, digits: int) -> float | None:
+    """A number with this many significant digits."""
+    return None if number is None else float(f"{number:.{digits}g}")
+
+
+def keep(files: list[str], folder: Path, source: str, licence: str) -> None:
+    """Write spaces in our own format, with fewer digits: 8 of times, 6 of intervals, 4 of costs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        space = read_space(file)
+        configs = tuple(
+            msgspec.structs.replace(
+                one,
+                time_ns=round_to(one.time_ns, 8),
+                low_ns=round_to(one.low_ns, 6),
+                high_ns=round_to(one.high_ns, 6),
+                build_s=round_to(one.build_s, 4),
+                run_s=round_to(one.run_s, 4),
+                other_s=round_to(one.other_s, 4),
+            )
+            for one in space.configs
+        )
+        header = msgspec.structs.replace(
+            space.header,
+            source=source or space.header.source,
+            licence=licence or space.header.licence,
+        )
+        out = folder / f"{Path(file).name.partition('.')[0]}.jsonl.gz"
+        write_space(RecordedSpace(header=header, configs=configs), out)
+        print(f"{out}: {len(configs)} configs, {out.stat().st_size // 1000} kB")
+
+
+def main() -> None:
+    """Compare, keep, or print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--repetitions", type=int, default=50)
+    parser.add_argument("--tuners", default=",".join(TUNERS))
+    parser.add_argument("--only", action="append", default=[], help="this strategy, of any tuner")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--source", default="")
+    parser.add_argument("--licence", default="")
+    given = parser.parse_args()
+    if given.table:
+        print_results(Console(), msgspec.json.decode(given.table.read_bytes(), type=Results))
+        return
+    files = given.files or sorted(map(str, SPACES.glob("*.jsonl.gz")))
+    if given.keep:
+        keep(files, given.keep, given.source, given.licence)
+        return
+    tasks = [
+        Task(file=file, tuner=tuner, strategy=strategy, repetitions=given.repetitions)
+        for file in files
+        for tuner in given.tuners.split(",")
+        for strategy in LIST[tuner]()
+        if not given.only or strategy in given.only
+    ]
+    found: list[Compared | Missing] = []
+    for one in compare(tasks, given.jobs):
+        found.append(one)
+        task = tasks[len(found) - 1]
+        told = format_score(one.replay.score) if isinstance(one, Compared) else one.reason
+        where = f"{len(found)}/{len(tasks)} {Path(task.file).name} {task.tuner} {task.strategy}"
+        print(f"{where}: {told}", file=sys.stderr, flush=True)
+    results = Results(
+        compared=tuple(one for one in found if isinstance(one, Compared)),
+        missing=tuple(one for one in found if isinstance(one, Missing)),
+    )
+    if given.output:
+        given.output.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    print_results(Console(), results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Studies replayed on recorded spaces."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.unit.verbs.tune.plan.recorded.recorded_spaces import make_valley
+
+from tileyard.artifacts.objects import ObjectStore, canonical_json
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Outcome, Trial
+from tileyard.testing.stores import make_trial
+from tileyard.verbs.tune.plan.recorded.replay import Replayed, find_regret, replay
+from tileyard.verbs.tune.plan.recorded.replaying import Arena
+from tileyard.verbs.tune.plan.recorded.studies import list_spaces
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, make_strategy
+from tileyard.verbs.tune.plan.strategies.in_order import Grid
+
+VALLEY = make_valley()
+AT_RANDOM = partial(make_strategy, "random")
+
+
+class Watched(Grid):
+    """The grid, which learns: it is asked for no more than there is room, and keeps what it hears."""
+
+    learns = True
+    made: "list[Watched]" = []
+
+    def __init__(self, points: Points, *, trials: int, seed: int) -> None:
+        super().__init__(points, trials=trials, seed=seed)
+        self.log: list[str] = []
+        self.heard: list[Trial] = []
+        self.made.append(self)
+
+    def ask(self, limit: int) -> Sequence[Config]:
+        """The next configs."""
+        self.log.append(f"ask {limit}")
+        return super().ask(limit)
+
+    def tell(self, trial: Trial) -> None:
+        """Keep it."""
+        self.log.append("tell")
+        self.heard.append(trial)
+
+
+def test_a_replay_depends_on_its_seed_alone() -> None:
+    """Equal seeds give equal trials, others give others."""
+    first, again, other = (
+        asyncio.run(replay(VALLEY, AT_RANDOM, trials=30, seed=seed, in_flight=3))
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_strategy_hears_of_each_trial_before_the_next_question() -> None:
+    """With one trial in flight; a failure has its reason's outcome and no time."""
+    ended = asyncio.run(replay(VALLEY, Watched, trials=6, seed=0))
+    strategy = Watched.made[-1]
+    assert strategy.log == ["ask 1", "tell"] * 6
+    outcomes = [Outcome.PASSED] * 5 + [Outcome.COMPILE_ERROR]
+    assert sorted(one.outcome for one in strategy.heard) == sorted(outcomes)
+    for trial, one in zip(strategy.heard, ended, strict=True):
+        assert one.time_ns == (trial.measurement.median_ns if trial.measurement else None)
+
+
+def test_trials_in_flight_end_in_the_order_of_time() -> None:
+    """Several begin at once, each takes what it cost, and the next one begins when the first ends."""
+    ended = asyncio.run(replay(VALLEY, Watched, trials=8, seed=0, in_flight=4))
+    strategy = Watched.made[-1]
+    assert strategy.log[:4] == ["ask 4", "tell", "ask 1", "tell"]
+    times_s = [one.ended_s for one in ended]
+    assert times_s == sorted(times_s)
+    costs_s = [VALLEY.find(one.config).cost_s for one in strategy.heard]
+    assert times_s[-1] < sum(costs_s)
+    assert len({canonical_json(one.config) for one in strategy.heard}) == 8
+
+
+def test_a_budget_ends_a_replay() -> None:
+    """In seconds that the trials took when they were recorded; not before the least number of trials."""
+    ended = asyncio.run(replay(VALLEY, Grid, trials=100, seed=0, budget_s=10.0))
+    assert 10.0 - 1.75 < ended[-1].ended_s <= 10.0
+    more = asyncio.run(replay(VALLEY, Grid, trials=100, seed=0, budget_s=10.0, least=20))
+    assert len(more) == 20
+    assert more[: len(ended)] == ended
+
+
+def test_regret_is_that_of_the_best_so_far() -> None:
+    """Without a right config it is infinite."""
+    best = VALLEY.best_ns
+    ended = [
+        Replayed(ended_s=1.0, time_ns=None),
+        Replayed(ended_s=2.0, time_ns=best * 1.5),
+        Replayed(ended_s=3.0, time_ns=best * 2),
+    ]
+    assert find_regret(VALLEY, ended, 1) == math.inf
+    assert find_regret(VALLEY, ended, 3) == pytest.approx(0.5)
+
+
+def test_repetitions_are_summed_up() -> None:
+    """As many checkpoints as there are trials, each with its interval; a budget that is too small is said."""
+    arena = Arena(VALLEY, "file")
+    found = arena.replay("random", AT_RANDOM, repetitions=9, trials=60)
+    assert [one.trials for one in found.regrets] == [25, 50]
+    for one in found.regrets:
+        assert (one.low or 0) <= (one.median or 0) <= (one.high or 0)
+    whole = arena.replay("random", AT_RANDOM, repetitions=3)
+    assert [one.trials for one in whole.regrets] == [25, 50, 100, 200]
+    assert not whole.is_short
+    with pytest.raises(UsageError, match="the budget is spent before a trial of valley ends"):
+        arena.replay("random", AT_RANDOM, repetitions=1, trials=5, budget_s=0.1)
+
+
+def test_a_study_becomes_a_space() -> None:
+    """One for each silicon; a failed build belongs to each, a trial that was measured counts more than one
+    that was known, and what infrastructure lost is left out.
+    """
+    fast = make_trial("r1.1", config={"b": 1}, silicon="x", build_s=2.0, message="")
+    known = make_trial("r2.1", config={"b": 1}, silicon="x", reused=True)
+    other = make_trial("r1.2", config={"b": 1}, silicon="y")
+    unbuilt = make_trial(
+        "r1.3",
+        config={"b": 2},
+        outcome=Outcome.COMPILE_ERROR,
+        measurement=None,
+        message="line one\nline two",
+    )
+    lost = make_trial("r1.4", config={"b": 3}, outcome=Outcome.INFRA_ERROR, measurement=None)
+    final = make_trial("r1.5", config={"b": 1}, silicon="x", batch="finals")
+    control = make_trial("r1.6", config={"b": 1}, silicon="x", control=True)
+    trials = [control, final, known, lost, unbuilt, other, fast]
+    spaces = list_spaces(trials, ObjectStore(Path("/nowhere")))
+    assert [one.header.silicon for one in spaces] == ["x", "y"]
+    for space in spaces:
+        assert [one.config for one in space.configs] == [{"b": 1}, {"b": 2}]
+        assert space.configs[1].reason == "line one"
+        assert space.header.parameters == {"b": (1, 2)}
+    assert [space.configs[0].build_s for space in spaces] == [2.0, 0.0]
