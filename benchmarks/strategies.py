@@ -6,7 +6,8 @@
     python benchmarks/strategies.py CACHE... --keep FOLDER [--source TEXT] [--licence NAME]
 
 By default FILEs are those of benchmarks/spaces; any recorded space will do, as for `tileyard tune --replay`.
-RESULTS is JSON, and the table is made of it. With --keep the spaces are written in our own format, rounded.
+RESULTS is JSON, written after each strategy, and the table is made of it; what it has is not run again. With
+--keep the spaces are written in our own format, rounded.
 
 The other tuners are no dependencies of this project. In an environment of its own:
 
@@ -251,9 +252,9 @@ def list_optuna() -> list[str]:
     """Its samplers that choose by themselves."""
     from optuna import samplers
 
-    others = {"BaseSampler", "PartialFixedSampler", "GridSampler", "BruteForceSampler"}
+    others = {"PartialFixedSampler", "GridSampler", "BruteForceSampler"}
     names = [name for name in samplers.__all__ if name.endswith("Sampler")]
-    return [name for name in names if name not in others]
+    return [name for name in names if name not in others and not name.startswith("Base")]
 
 
 def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
@@ -479,26 +480,30 @@ def main() -> None:
     if given.keep:
         keep(files, given.keep, given.source, given.licence)
         return
+    results = Results(compared=(), missing=())
+    if given.output and given.output.exists():
+        results = msgspec.json.decode(given.output.read_bytes(), type=Results)
+        results = msgspec.structs.replace(results, missing=())
+    known = {(one.replay.file, one.tuner, one.replay.strategy) for one in results.compared}
     tasks = [
         Task(file=file, tuner=tuner, strategy=strategy, repetitions=given.repetitions)
         for file in files
         for tuner in given.tuners.split(",")
         for strategy in LIST[tuner]()
         if not given.only or strategy in given.only
+        if (Path(file).name, tuner, strategy) not in known
     ]
-    found: list[Compared | Missing] = []
-    for one in compare(tasks, given.jobs):
-        found.append(one)
-        task = tasks[len(found) - 1]
+    for number, one in enumerate(compare(tasks, given.jobs)):
+        task = tasks[number]
         told = format_score(one.replay.score) if isinstance(one, Compared) else one.reason
-        where = f"{len(found)}/{len(tasks)} {Path(task.file).name} {task.tuner} {task.strategy}"
+        where = f"{number + 1}/{len(tasks)} {Path(task.file).name} {task.tuner} {task.strategy}"
         print(f"{where}: {told}", file=sys.stderr, flush=True)
-    results = Results(
-        compared=tuple(one for one in found if isinstance(one, Compared)),
-        missing=tuple(one for one in found if isinstance(one, Missing)),
-    )
-    if given.output:
-        given.output.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+        if isinstance(one, Compared):
+            results = msgspec.structs.replace(results, compared=(*results.compared, one))
+        else:
+            results = msgspec.structs.replace(results, missing=(*results.missing, one))
+        if given.output:  # after each: what is known is not run again
+            given.output.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     print_results(Console(), results)
 
 

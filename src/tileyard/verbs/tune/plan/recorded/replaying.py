@@ -75,7 +75,7 @@ class Arena:
             raise UsageError(f"the budget is spent before a trial of {space.name} ends")
         longest = max(map(len, runs))
         ends_s = [run[-1].ended_s if run else 0.0 for run in runs]
-        is_short = yardstick is not None and statistics.median(ends_s) < yardstick.moments_s[-1]
+        is_short = yardstick is not None and statistics.median(ends_s) < yardstick.last_s
         return Replay(
             file=self.file,
             space=space.name,

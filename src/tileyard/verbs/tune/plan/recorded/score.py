@@ -45,9 +45,14 @@ class Yardstick:
     random_ns: Floats
 
     @property
+    def last_s(self) -> float:
+        """The last moment."""
+        return float(self.moments_s[-1])
+
+    @property
     def run_s(self) -> float:
         """How long runs have to be, in seconds of recorded cost."""
-        return float(self.moments_s[-1]) * (1 + MARGIN)
+        return self.last_s * (1 + MARGIN)
 
     def score(self, runs: Sequence[Sequence[Replayed]]) -> Score | None:
         """The score of a strategy from its runs with different seeds; None if they found nothing in time."""

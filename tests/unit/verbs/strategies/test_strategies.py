@@ -1,0 +1,127 @@
+"""``tileyard strategies`` and ``tileyard tune --replay`` on the command line, in this process."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.verbs.tune.plan.recorded.recorded_spaces import make_valley
+
+from tileyard.cli.main import main
+from tileyard.verbs.strategies.plan import compare, list_strategies
+from tileyard.verbs.tune.plan.recorded.files import write_space
+from tileyard.verbs.tune.plan.strategies.base import STRATEGIES
+from tileyard.verbs.tune.result.replayed import Replay, Score
+
+REPLAYED = """\
+valley: 400 configs, 57 of them failed; the best takes 1 us
+strategy grid, repeated 3 times, with no device
+ trials  regret              95 %
+     25  11.2 %  [11.2 %, 11.2 %]
+score of autotuning-methodology: -9.426 [-9.426, -9.426]
+the score takes about 38 trials: its later moments repeat what was found
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a recorded space."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    write_space(make_valley(), tmp_path / "valley.jsonl")
+    return tmp_path
+
+
+def test_a_replay_is_shown(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Regret by trials, the score, and why it is not the whole one; nothing is recorded."""
+    asked = ["tune", "--replay", "valley.jsonl", "--strategy", "grid", "--repetitions", "3"]
+    assert main([*asked, "--trials", "30"]) == 0
+    assert capsys.readouterr().out == REPLAYED
+    assert not (folder / "home").exists()
+
+
+def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the numbers that the table has."""
+    asked = ["tune", "--replay", "valley.jsonl", "--repetitions", "2", "--in-flight", "4", "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["trials"] for one in found["regrets"]] == [25, 50, 100, 200]
+    assert (found["strategy"], found["in_flight"], found["is_short"]) == ("random", 4, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "k.py", "--replay", "valley.jsonl"], "no kernel is named beside it"),
+        (["tune", "--replay", "valley.jsonl", "--no-check"], "--no-check has no effect with --rep"),
+        (["tune", "--replay", "valley.jsonl", "--devices", "cpu:0"], "--devices has no effect"),
+        (["tune", "--replay", "valley.jsonl", "--strategy", "x"], "there is no strategy 'x'"),
+        (["tune", "--replay", "none.jsonl"], "cannot read"),
+        (["tune", "k.py", "--in-flight", "4"], "--in-flight has no effect without --replay"),
+        (["strategies", "compare", "valley.jsonl", "none.jsonl"], "cannot read none.jsonl"),
+        (["strategies", "compare", "valley.jsonl", "--strategy", "x"], "there is no strategy 'x'"),
+        (["strategies", "compare"], "Missing argument"),
+    ],
+)
+def test_bad_usage_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit status 2, before anything is replayed."""
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each with a line, and the default marked."""
+    assert main(["strategies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(STRATEGIES)
+    assert sum("(default)" in line for line in lines) == 1
+    assert all(one.description.endswith(".") for one in list_strategies())
+
+
+def test_strategies_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """By space and over all, and as JSON; a file that is named twice counts once."""
+    files = ["valley.jsonl", "valley.jsonl"]
+    chosen = ["--strategy", "random", "--strategy", "grid", "--repetitions", "3"]
+    assert main(["strategies", "compare", *files, *chosen]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "valley, 400 configs (valley.jsonl)"
+    assert [line.split()[0] for line in lines[2:4]] == ["random", "grid"]
+    (row,) = (line for line in lines[5:] if line.startswith(" random"))
+    assert row.endswith("1 of 1")
+    assert main(["strategies", "compare", *files, *chosen, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["strategy"] for one in found["standings"]] == ["random", "grid"]
+    assert [one["strategy"] for one in found["replays"]] == ["random", "grid"]
+
+
+def test_wins_are_counted_by_score() -> None:
+    """Equal scores are both the best; a strategy without any score is the last."""
+
+    def end(strategy: str, file: str, score: float | None) -> Replay:
+        return Replay(
+            file=file,
+            space=file,
+            strategy=strategy,
+            configs=9,
+            failed=0,
+            best_ns=1.0,
+            repetitions=1,
+            in_flight=1,
+            trials=9,
+            regrets=(),
+            score=None if score is None else Score(score=score, low=score, high=score),
+            needed=9,
+            is_short=False,
+        )
+
+    ends = [end("a", "x", 0.5), end("b", "x", 0.5), end("a", "y", 0.25), end("b", "y", 0.75)]
+    found = compare([*ends, end("c", "x", None), end("c", "y", None)]).standings
+    assert [(one.strategy, one.score, one.wins, one.spaces) for one in found] == [
+        ("b", 0.625, 2, 2),
+        ("a", 0.375, 1, 2),
+        ("c", None, 0, 2),
+    ]
