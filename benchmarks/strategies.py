@@ -15,8 +15,9 @@ The other tuners are no dependencies of this project. In an environment of its o
 
 Kernel Tuner runs in its simulation mode, on a cache that is made of the space, with every strategy that can
 be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others are categories.
-What is not in the space, and what was tried before, costs neither of them anything. Optuna is told the worst
-time so far for what failed or is not in the space. Slow ones (SLOW) run 5 times, to 50 trials.
+What is not in the space, and what was tried before, costs neither of them anything, but a sampler of Optuna
+ends after STALE such questions in a row. It hears the worst time so far for what failed or is not in the
+space. Slow ones (SLOW) run 5 times, to 50 trials.
 
 The spaces in benchmarks/spaces are from github.com/AutoTuningAssociation/benchmark_hub, commit 8eeb99e7,
 folder currently_unused/cachefiles/KernelTuner data (Zenodo, DOI 10.5281/zenodo.15364124), MIT licence.
@@ -57,8 +58,8 @@ SPACES = Path(__file__).parent / "spaces"
 TUNERS = ("tileyard", "kernel-tuner", "optuna")
 SLOW = frozenset({"GPSampler", "bayes_opt", "skopt"})
 SLOW_REPETITIONS, SLOW_TRIALS = 5, 50
-MOST_ASKS = 20
-"""Questions per trial after which Optuna's sampler has nothing new to say."""
+STALE = 100
+"""Questions in a row without a new config after which a sampler of Optuna has ended."""
 NOT_COMPARED = frozenset({"brute_force"})
 """Kernel Tuner's order of the space, which is no search."""
 Config = dict[str, Any]
@@ -286,9 +287,9 @@ def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
     sampler = getattr(optuna.samplers, strategy)(seed=seed)
     study = optuna.create_study(sampler=sampler, direction="minimize")
     worst: float | None = None
-    for _ in range(MOST_ASKS * ledger.trials):
-        if ledger.is_over:
-            break
+    stale = 0
+    while not ledger.is_over and stale < STALE:
+        before = len(ledger.ended)
         trial = study.ask(asked)
         config = {
             name: axes[name][value] if are_numbers[name] else value
@@ -302,6 +303,7 @@ def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
             study.tell(trial, worst)
+        stale = 0 if len(ledger.ended) > before else stale + 1
     return ledger.ended
 
 

@@ -115,6 +115,9 @@ def test_a_bundle_is_tuned_elsewhere_and_its_trials_come_back(
         assert said == f"{0 if known else count} trials imported into {here.home}{known}\n"
     winner = study["best"]["id"]
     assert winner in ask(here, "trials", "--run", study["run"])
+    ask(here, "trials", "export", study["run"], "--as", "space", "-o", "space.jsonl")
+    replayed = json.loads(ask(here, "tune", "--replay", "space.jsonl", "--json"))
+    assert (replayed["configs"], replayed["trials"]) == (2, 1)
     ask(here, "show", winner)
     (choice,) = json.loads(ask(here, "export", "double"))["choices"]
     assert (choice["trial"], choice["file"]) == (winner, "double.py")

@@ -10,7 +10,7 @@ from tileyard.cli.main import app, list_verbs
 from tileyard.verbs.exec import help as exec_help
 from tileyard.verbs.lease import help as lease_help
 
-SINGLE = {"durations", "shape"}
+SINGLE = {"durations", "shape", "strategy"}
 """Options of which some verbs take one value and others several."""
 COMMAND: Any = get_command(app)
 

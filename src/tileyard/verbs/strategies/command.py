@@ -35,8 +35,8 @@ def compare(
 ) -> int:
     """Compare strategies on recorded spaces, with no device: score, regret, and how often each is the best.
 
-    The files are as for tune --replay. Each strategy searches each space several times, for as long as the
-    score of autotuning-methodology 1.1.0 takes and at least 200 trials.
+    The files are as for tune --replay. Each strategy, or each that --strategy names, searches each space
+    several times, for as long as the score of autotuning-methodology 1.1.0 takes and at least 200 trials.
 
     Exit status: 0, 2 for bad usage or a file that cannot be read.
     """

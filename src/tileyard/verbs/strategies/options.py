@@ -4,17 +4,12 @@ from typing import Annotated, TypedDict
 
 from tileyard.show.options import NamesOption
 from tileyard.show.values import Names
-from tileyard.verbs.tune.options import InFlight, Repetitions
+from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions
 
 
 class CompareOptions(TypedDict, total=False):
     """The options of ``strategies compare``."""
 
-    strategy: Annotated[
-        Names,
-        NamesOption(
-            "Compare this strategy; again for more of them. By default all.", metavar="NAME"
-        ),
-    ]
+    strategy: Annotated[Names, NamesOption(STRATEGY, metavar="NAME")]
     repetitions: Repetitions
     in_flight: InFlight

@@ -105,6 +105,7 @@ ALL_CONFIGS = 1_000_000
 TrialCount = Annotated[
     int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
 ]
+STRATEGY = "How configs are chosen, as `tileyard strategies` lists them; its compare takes several."
 Repetitions = Annotated[
     int,
     Option(
@@ -335,15 +336,7 @@ class StudyOptions(TypedDict, total=False):
         ),
     ]
     trials: TrialCount
-    strategy: Annotated[
-        str,
-        Option(
-            "How configs are chosen if not all are tried: auto, which learns from results (as bayes); "
-            "local, which moves to better neighbours; random; or grid for the order of the space.",
-            default="auto",
-            metavar="NAME",
-        ),
-    ]
+    strategy: Annotated[str, Option(STRATEGY, default="auto", metavar="NAME")]
     budget: Budget
     queue_limit: QueueLimit
     run_limit: RunLimit
@@ -417,8 +410,8 @@ class ReplayOptions(TypedDict, total=False):
     replay: Annotated[
         FilePath,
         FileOption(
-            "Search the recorded space in a file, with no device: one of `tileyard trials export "
-            "--form space`, T4, or a cache of Kernel Tuner."
+            "Search the recorded space in a file, with no device: one of "
+            "`tileyard trials export --as space`, T4, or a cache of Kernel Tuner."
         ),
     ]
     repetitions: Repetitions

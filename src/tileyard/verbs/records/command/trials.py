@@ -63,14 +63,15 @@ def export(
     form: Annotated[
         Literal["trials", "space", "t4"],
         typer.Option(
+            "--as",
             help="A file for tileyard trials import; a study's configs with their times, as a space for "
-            "tune --replay; or the same as T4, which other tuners read."
+            "tune --replay; or the same as T4, which other tuners read.",
         ),
     ] = "trials",
 ) -> int:
     """Write recorded trials, and the winners of their studies, into a file for tileyard trials import.
 
-    With --form space or t4 the configs of a study are written, each with its outcome, time and cost, and
+    With --as space or t4 the configs of a study are written, each with its outcome, time and cost, and
     what its binary is known to need. Several studies, of other arguments, targets or kinds of devices, get a
     file each: NAME-1.jsonl, NAME-2.jsonl and so on. A file whose name ends with .gz is compressed.
 

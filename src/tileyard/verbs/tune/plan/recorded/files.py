@@ -14,7 +14,7 @@ from tileyard.verbs.tune.plan.recorded.t4 import decode_t4, encode_t4
 GZIP = b"\x1f\x8b"
 BEGINNING = 4096
 """Bytes that tell the formats apart."""
-HINT = "known are files of `tileyard trials export --form space`, T4, and caches of Kernel Tuner"
+HINT = "known are files of `tileyard trials export --as space`, T4, and caches of Kernel Tuner"
 
 
 def read_space(file: str | Path) -> RecordedSpace:
