@@ -60,6 +60,8 @@ SLOW = frozenset({"GPSampler", "bayes_opt", "skopt"})
 SLOW_REPETITIONS, SLOW_TRIALS = 5, 50
 STALE = 100
 """Questions in a row without a new config after which a sampler of Optuna has ended."""
+KERNEL_TUNERS_STALE = 2000
+"""The same for Kernel Tuner, whose strategies may go on for ever: known configs cost no budget."""
 NOT_COMPARED = frozenset({"brute_force"})
 """Kernel Tuner's order of the space, which is no search."""
 Config = dict[str, Any]
@@ -197,33 +199,41 @@ def open_simulation(file: str) -> Callable[[str, int, int], list[Config]]:
     def run(strategy: str, trials: int, seed: int) -> list[Config]:
         random.seed(seed)
         np.random.seed(seed)
-        asked: list[Config] = []
+        asked: dict[tuple[Any, ...], Config] = {}
+        stale = 0
         from kernel_tuner.runners.simulation import SimulationRunner
 
         plain = SimulationRunner.run
 
         def watched(self: object, configs: Iterable[Any], options: object) -> object:
+            nonlocal stale
             listed = [tuple(one) for one in configs]
             results = plain(self, listed, options)
-            pairs = zip(listed, results, strict=False)
-            asked.extend(dict(zip(keys, one, strict=True)) for one, it in pairs if it is not None)
+            before = len(asked)
+            for one, result in zip(listed, results, strict=False):
+                if result is not None:
+                    asked.setdefault(one, dict(zip(keys, one, strict=True)))
+            stale = 0 if len(asked) > before else stale + len(listed)
+            if stale > KERNEL_TUNERS_STALE:
+                raise util.StopCriterionReached("nothing new")
             return results
 
         SimulationRunner.run = watched
         try:
-            interface.tune_kernel(
-                *(document["kernel_name"], "", 1, [], document["tune_params"]),
-                strategy=strategy,
-                strategy_options={"max_fevals": trials},
-                cache="cache.json",
-                simulation_mode=True,
-                quiet=True,
-                lang="C",
-                seed=seed,
-            )
+            with contextlib.suppress(util.StopCriterionReached):
+                interface.tune_kernel(
+                    *(document["kernel_name"], "", 1, [], document["tune_params"]),
+                    strategy=strategy,
+                    strategy_options={"max_fevals": trials},
+                    cache="cache.json",
+                    simulation_mode=True,
+                    quiet=True,
+                    lang="C",
+                    seed=seed,
+                )
         finally:
             SimulationRunner.run = plain
-        return asked
+        return list(asked.values())
 
     return run
 
