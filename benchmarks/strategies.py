@@ -13,11 +13,11 @@ The other tuners are no dependencies of this project. In an environment of its o
 
     pip install kernel-tuner==1.5.0 optuna==5.0.0 cmaes scikit-learn torch -e .
 
-Kernel Tuner runs in its simulation mode, on a cache that is made of the space, with every strategy that can
-be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others are categories.
-What is not in the space, and what was tried before, costs neither of them anything, but a sampler of Optuna
-ends after STALE such questions in a row. It hears the worst time so far for what failed or is not in the
-space. Slow ones (SLOW) run 5 times, to 50 trials.
+Kernel Tuner runs in its simulation mode, on a cache that is made of the space, with every strategy for one
+goal that can be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others
+are categories. What is not in the space, and what was tried before, costs neither of them anything, but a
+sampler of Optuna ends after STALE such questions in a row. It hears the worst time so far for what failed or
+is not in the space. Slow ones (SLOW) run 5 times, to 50 trials.
 
 The spaces in benchmarks/spaces are from github.com/AutoTuningAssociation/benchmark_hub, commit 8eeb99e7,
 folder currently_unused/cachefiles/KernelTuner data (Zenodo, DOI 10.5281/zenodo.15364124), MIT licence.
@@ -30,11 +30,12 @@ import io
 import json
 import math
 import random
+import signal
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
@@ -62,8 +63,12 @@ STALE = 100
 """Questions in a row without a new config after which a sampler of Optuna has ended."""
 KERNEL_TUNERS_STALE = 2000
 """The same for Kernel Tuner, whose strategies may go on for ever: known configs cost no budget."""
-NOT_COMPARED = frozenset({"brute_force"})
-"""Kernel Tuner's order of the space, which is no search."""
+IDLE_S = 3.0
+"""Seconds of a CPU without any question after which they have ended."""
+NOT_COMPARED = frozenset({"brute_force", "nsga2", "nsga3"})
+"""Kernel Tuner's order of the space, which is no search; and its strategies for several goals, which with one
+do not end once their population finds nothing new.
+"""
 Config = dict[str, Any]
 
 
@@ -173,69 +178,91 @@ def as_cache(space: RecordedSpace) -> dict[str, object]:
     }
 
 
-@lru_cache(maxsize=1)
-def open_simulation(file: str) -> Callable[[str, int, int], list[Config]]:
-    """Kernel Tuner on the space in a file: a function of strategy, trials and seed that returns the configs
-    in the order in which they were tried. The space is read and built once.
-    """
-    from kernel_tuner import interface, util
+class Simulation:
+    """Kernel Tuner on the space in a file, which is read and built once."""
 
-    space = read_space(file)
-    document = as_cache(space)
-    keys: list[str] = document["tune_params_keys"]  # type: ignore[assignment]
-    allowed = {tuple(one.config[key] for key in keys) for one in space.configs}
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder) / "cache.json"
-        cache.write_text(json.dumps(document))
-        entries = util.read_cache(str(cache), open_cache=False)["cache"]
-    known = interface.Searchspace(None, None, None, from_cache={**document, "cache": entries})
-    # Also for those that ask about a config by themselves.
-    known._modified_restrictions = lambda one: tuple(one[key] for key in keys) in allowed  # noqa: SLF001
-    assert known.size == len(space.configs), f"{known.size} of {len(space.configs)} configs"
-    interface.Searchspace = lambda *_args, **_options: known
-    util.process_cache = lambda *_: entries
-    util.close_cache = lambda *_: None
+    def __init__(self, file: str) -> None:
+        from kernel_tuner import interface, util
 
-    def run(strategy: str, trials: int, seed: int) -> list[Config]:
+        space = read_space(file)
+        self.document = as_cache(space)
+        self.keys = list(space.header.parameters)
+        allowed = {tuple(one.config[key] for key in self.keys) for one in space.configs}
+        with tempfile.TemporaryDirectory() as folder:
+            cache = Path(folder) / "cache.json"
+            cache.write_text(json.dumps(self.document))
+            entries = util.read_cache(str(cache), open_cache=False)["cache"]
+        known = interface.Searchspace(
+            None, None, None, from_cache={**self.document, "cache": entries}
+        )
+        # Also for those that ask about a config by themselves.
+        known._modified_restrictions = lambda one: tuple(one[key] for key in self.keys) in allowed  # noqa: SLF001
+        assert known.size == len(space.configs), f"{known.size} of {len(space.configs)} configs"
+        interface.Searchspace = lambda *_args, **_options: known
+        util.process_cache = lambda *_: entries
+        util.close_cache = lambda *_: None
+
+    def run(self, strategy: str, trials: int, seed: int) -> list[Config]:
+        """The configs that a strategy tries, each once, in its order."""
+        from kernel_tuner import interface, util
+
         random.seed(seed)
         np.random.seed(seed)
-        asked: dict[tuple[Any, ...], Config] = {}
-        stale = 0
+        document = self.document
+        with self.watch() as asked, contextlib.suppress(util.StopCriterionReached):
+            interface.tune_kernel(
+                *(document["kernel_name"], "", 1, [], document["tune_params"]),
+                strategy=strategy,
+                strategy_options={"max_fevals": trials},
+                cache="cache.json",
+                simulation_mode=True,
+                quiet=True,
+                lang="C",
+                seed=seed,
+            )
+        return list(asked.values())
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[dict[tuple[Any, ...], Config]]:
+        """Note the configs that are asked for, and end a strategy that asks for nothing new."""
+        from kernel_tuner import util
         from kernel_tuner.runners.simulation import SimulationRunner
 
+        asked: dict[tuple[Any, ...], Config] = {}
         plain = SimulationRunner.run
+        stale = 0
 
-        def watched(self: object, configs: Iterable[Any], options: object) -> object:
+        def run(runner: object, configs: Iterable[Any], options: object) -> object:
             nonlocal stale
+            signal.setitimer(signal.ITIMER_VIRTUAL, IDLE_S, IDLE_S)
             listed = [tuple(one) for one in configs]
-            results = plain(self, listed, options)
+            results = plain(runner, listed, options)
             before = len(asked)
             for one, result in zip(listed, results, strict=False):
                 if result is not None:
-                    asked.setdefault(one, dict(zip(keys, one, strict=True)))
+                    asked.setdefault(one, dict(zip(self.keys, one, strict=True)))
             stale = 0 if len(asked) > before else stale + len(listed)
             if stale > KERNEL_TUNERS_STALE:
                 raise util.StopCriterionReached("nothing new")
             return results
 
-        SimulationRunner.run = watched
-        try:
-            with contextlib.suppress(util.StopCriterionReached):
-                interface.tune_kernel(
-                    *(document["kernel_name"], "", 1, [], document["tune_params"]),
-                    strategy=strategy,
-                    strategy_options={"max_fevals": trials},
-                    cache="cache.json",
-                    simulation_mode=True,
-                    quiet=True,
-                    lang="C",
-                    seed=seed,
-                )
-        finally:
-            SimulationRunner.run = plain
-        return list(asked.values())
+        def end(*_: object) -> None:
+            raise util.StopCriterionReached("nothing is asked")
 
-    return run
+        SimulationRunner.run = run
+        usual = signal.signal(signal.SIGVTALRM, end)
+        try:
+            yield asked
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, usual)
+            SimulationRunner.run = plain
+
+
+@lru_cache(maxsize=1)
+def open_simulation(file: str) -> Simulation:
+    """The simulation of the space in a file; one at a time is kept."""
+    return Simulation(file)
 
 
 def list_kernel_tuner() -> list[str]:
@@ -248,10 +275,10 @@ def list_kernel_tuner() -> list[str]:
 def run_kernel_tuner(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
     """One run of a strategy of Kernel Tuner."""
     ledger = Ledger(arena, trials_of(arena, strategy))
-    run = open_simulation(arena.file)
+    simulation = open_simulation(arena.file)
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for config in run(strategy, ledger.trials, seed):
+        for config in simulation.run(strategy, ledger.trials, seed):
             ledger.find(config)
     return ledger.ended
 
