@@ -1,6 +1,7 @@
 """Studies replayed on recorded spaces."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -56,12 +57,14 @@ def test_a_replay_depends_on_its_seed_alone() -> None:
 
 
 def test_a_strategy_hears_of_each_trial_before_the_next_question() -> None:
-    """With one trial in flight; a failure has its reason's outcome and no time."""
+    """With one trial in flight; a failure has its outcome and no time, and takes what it cost."""
     ended = asyncio.run(replay(VALLEY, Watched, trials=6, seed=0))
     strategy = Watched.made[-1]
     assert strategy.log == ["ask 1", "tell"] * 6
     outcomes = [Outcome.PASSED] * 5 + [Outcome.COMPILE_ERROR]
     assert sorted(one.outcome for one in strategy.heard) == sorted(outcomes)
+    costs_s = [VALLEY.find(one.config).cost_s for one in strategy.heard]
+    assert [one.ended_s for one in ended] == list(itertools.accumulate(costs_s))
     for trial, one in zip(strategy.heard, ended, strict=True):
         assert one.time_ns == (trial.measurement.median_ns if trial.measurement else None)
 
