@@ -454,7 +454,8 @@ def print_standings(console: Console, results: Results, spaces: int) -> None:
     heads = ("tuner", "strategy", "mean score", "best on", "mean of regret at 50", "at 100")
     table = new_table(heads, left=("tuner", "strategy"))
     for score, tuner, strategy, wins, *means in sorted(lines, reverse=True):
-        table.add_row(tuner, strategy, f"{score:.3f}", wins, *means)
+        told = f"{score:.3f}" if score > -math.inf else "none"
+        table.add_row(tuner, strategy, told, wins, *means)
     print_table(console, table)
 
 
