@@ -508,9 +508,10 @@ class HostSession:
             answers.put_nowait(None)
 
     async def _beat(self) -> None:
-        with contextlib.suppress(SessionLostError):
+        """Give signs of life, also while a session that begins again is prepared."""
+        with contextlib.suppress(BrokenPipeError):
             while True:
-                await self._send(0, Beat())
+                await self._heard.send(Ordered(number=0, order=Beat()))
                 await asyncio.sleep(BEAT_S)
 
     def _last_line(self) -> str:

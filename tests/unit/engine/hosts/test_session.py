@@ -435,6 +435,7 @@ def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
             slot._require_session()
         await session.send_objects([digest], [])
         assert session.sent == 2
+        assert not session._tasks[1].done()  # it gives signs of life
         await slot.recover()
         await hosts.close()
         with pytest.raises(LeaseLostError, match="the run has ended"):
