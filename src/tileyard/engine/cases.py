@@ -344,8 +344,8 @@ class PlannedCases:
         self._kinds = kinds
         self._placed: Counter[str] = Counter()
         self._moved = 0
-        self.lost_kinds: dict[str, frozenset[str]] = {}
-        """The devices of kinds of CPU for which no host is left that builds."""
+        self.lost_kinds: set[str] = set()
+        """The kinds of CPU for which no host is left that builds."""
         self.waiting: deque[str] = deque()
         self.to_build = BuildQueue()
         self.ready = ReadyQueue()
@@ -418,17 +418,28 @@ class PlannedCases:
         self.move(case, Stage.PREPARED)
         if case in self._dropped:
             return
-        self.lost_kinds[state.kind] = self._kinds[state.batch.cases[0].target][state.kind]
+        self.lost_kinds.add(state.kind)
         if self._has_other_kind(state, usable):
             self._leave_kind(state, usable)
         else:
             self._dropped.add(case)
             self._due.append(Strand(case=case, device=""))
 
+    @property
+    def lost_devices(self) -> frozenset[str]:
+        """The devices of the kinds of CPU for which no host is left that builds."""
+        return frozenset(
+            device
+            for kinds in self._kinds.values()
+            for kind in self.lost_kinds & kinds.keys()
+            for device in kinds[kind]
+        )
+
     def find_kind_again(self, device: str) -> None:
-        """A host is back: cases may be built for its kind of CPU again."""
-        for kind in [kind for kind, found in self.lost_kinds.items() if device in found]:
-            del self.lost_kinds[kind]
+        """A host is back, or has joined: cases may be built for its kind of CPU again."""
+        if self.lost_kinds:
+            each = (pair for kinds in self._kinds.values() for pair in kinds.items())
+            self.lost_kinds -= {kind for kind, devices in each if device in devices}
 
     def _has_other_kind(self, state: _BatchState, usable: frozenset[str]) -> bool:
         """Whether a batch can go to another kind of CPU."""

@@ -539,8 +539,7 @@ class EngineState:
         is_wanted = not self._stopping and (self.cases.ready or self._is_more_to_come)
         given_up = self._devices.given_up if is_wanted else ()
         if is_wanted and self.cases.lost_kinds:
-            lost = frozenset[str]().union(*self.cases.lost_kinds.values())
-            given_up += tuple(sorted(lost.difference(given_up)))
+            given_up += tuple(sorted(self.cases.lost_devices.difference(given_up)))
         if given_up != self._looked_after:
             self._looked_after = given_up
             self._due.append(LookAfter(devices=given_up))

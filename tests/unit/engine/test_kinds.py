@@ -19,6 +19,7 @@ from tileyard.engine.commands import (
     CompilerFreed,
     Drop,
     Fact,
+    Joined,
     LeaseFailed,
     LookAfter,
     Place,
@@ -171,6 +172,25 @@ def test_what_no_host_builds_goes_to_another_kind_until_one_is_back() -> None:
     assert {*place_of(more).values()} == {"old"}
     commands = state.step(Readmitted(device=DEVICES["new"][0]))
     assert LookAfter(devices=()) in commands
+    many = state.step(BatchesPlanned(batches=batches_of(*"hijk"), exhausted=True))
+    assert {*place_of(many).values()} == {*DEVICES}
+
+
+def test_a_lost_kind_is_back_with_a_further_host_that_joins() -> None:
+    """Its devices need not be those that were lost."""
+    state = EngineState(two_kinds())
+    placed = place_of(planned(state, *batches_of("a", "b", "c")))
+    lose_build_of(state, next(one for one, kind in placed.items() if kind == "new"))
+    further = "cpu:0@d"
+    devices = {**DEVICES, "new": (*DEVICES["new"], further)}
+    joined = Joined(
+        devices={further: DeviceSite()},
+        grounds={("cpu", 1): frozenset({further})},
+        kinds={"cpu": {kind: frozenset(names) for kind, names in devices.items()}},
+        workers=state.site.workers,
+        window=state.site.window,
+    )
+    assert LookAfter(devices=()) in state.step(joined)
     many = state.step(BatchesPlanned(batches=batches_of(*"hijk"), exhausted=True))
     assert {*place_of(many).values()} == {*DEVICES}
 
