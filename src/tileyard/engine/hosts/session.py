@@ -209,7 +209,7 @@ class HostSession:
                     await self._begin_again()
                     self._delay_s = 0.0
                     return
-                except (TileyardError, SessionLostError) as error:
+                except (TileyardError, SessionLostError, OSError) as error:
                     self._delay_s = min(max(2 * self._delay_s, RETRY_S), MOST_RETRY_S)
                     self._again_s = loop.time() + self._delay_s
                     if self._again_s > due:

@@ -195,8 +195,17 @@ class RemoteDevices:
         async with asyncio.TaskGroup() as group:
             for place in self._absent:
                 group.create_task(self._await_host(place, kinds, join))
-            while (further := await self._placing.wait_further()) is not None:
+            while (further := await self._find_further()) is not None:
                 group.create_task(self._await_host(further, kinds, join))
+
+    async def _find_further(self) -> Place | None:
+        """The next place of those that come; none, and a line, if there can be no more."""
+        try:
+            return await self._placing.wait_further()
+        except TileyardError as error:
+            text = f"no further host can join: {error}"
+            self.emit(Note(text=text, level="warning"))
+            return None
 
     async def _await_host(self, place: Place, kinds: Mapping[str, set[str]], join: Join) -> None:
         """Try a host again until it has joined, or turns out to be of no use."""
@@ -209,7 +218,7 @@ class RemoteDevices:
                 self._join(*await self._inspect(session), kinds, join)
             except (HostAbsentError, SessionLostError):
                 await session.close()
-            except TileyardError as error:
+            except (TileyardError, OSError) as error:
                 await session.close()
                 text = f"not used, although it has come: {error}"
                 self.emit(Note(text=text, level="warning"))

@@ -1,8 +1,11 @@
 """Devices of other hosts as slots of a run."""
 
+import asyncio
 from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import HomeError
+from tileyard.base.events import Event, Note
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices.holding import hold_together
@@ -36,3 +39,21 @@ def test_devices_that_are_held_together_exclude_their_members_alone(tmp_path: Pa
         **{f"npu:0,1@{host}": [f"npu:0@{host}", f"npu:1@{host}"] for host in "ab"},
         **{f"npu:2@{host}": [] for host in "ab"},
     }
+
+
+class Full(NamedHosts):
+    """Hosts to which no further one can be added, as a token cannot be written."""
+
+    async def wait_further(self) -> Place | None:
+        """See ``Placing``."""
+        raise HomeError("cannot write to agents/1: No space left on device")
+
+
+def test_a_run_goes_on_if_no_further_host_can_join(tmp_path: Path) -> None:
+    """With a line that says so: it has those with which it began."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    hosts, told = RemoteDevices(Full(()), settings), list[Event]()
+    hosts.emit = told.append
+    asyncio.run(hosts.await_hosts({"cpu": ()}, lambda slots, grounds: None))
+    reason = "cannot write to agents/1: No space left on device"
+    assert told == [Note(text=f"no further host can join: {reason}", level="warning")]
