@@ -67,9 +67,16 @@ async def find_devices(
     target = settle_for(target, found)
     for device in found:
         require_fit(target, device)
+    have_alike_join(bench, target, found)
+    return target, found
+
+
+def have_alike_join(bench: "Bench", target: str, found: Sequence[Device]) -> None:
+    """Have a host that comes later join a run whose times are compared only if its devices fit the target, and
+    are of the kinds of those that were found.
+    """
     if bench.hosts is not None:
         bench.hosts.also_require(partial(_require_usable, target, found))
-    return target, found
 
 
 def _require_usable(target: str, found: Sequence[Device], device: Device) -> None:

@@ -25,6 +25,7 @@ from tileyard.service.choosing import (
     add_joined,
     choose_calm,
     find_calm,
+    have_alike_join,
     require_one_kind,
     use_hosts,
 )
@@ -205,7 +206,7 @@ async def _open_programs(
     compared = [one for suite in suites.values() for one in suite.cases if one.id in common]
     sites = {name: suite.site for name, suite in suites.items()}
     needs = count_devices(compared)
-    devices = add_joined(await _find_grounds(start, bench, needs), needs, bench.hosts)
+    devices = add_joined(await find_grounds(start, bench, needs), needs, bench.hosts)
     if bench.hosts is not None:
         await _prepare_hosts(bench.hosts, sides, sites, compared)
     spared = max(suite.quarantined for suite in suites.values())
@@ -232,7 +233,7 @@ async def _open_programs(
     )
 
 
-async def _find_grounds(
+async def find_grounds(
     start: StartRegress, bench: Bench, counts: Collection[int]
 ) -> Sequence[Device]:
     """The devices on which programs are timed alone: without named ones one slot, or one of each host."""
@@ -243,6 +244,7 @@ async def _find_grounds(
     more = More(slots=0 if start.devices else 1, counts=counts)
     found = await use_hosts(bench, start.hosts, start.devices, limit_s, more)
     require_one_kind(found)
+    have_alike_join(bench, COMMAND, found)
     return found
 
 
