@@ -270,7 +270,8 @@ class RemoteDevices:
         if self._pool is not None:
             self._pool.add(builders)
         devices = tuple(slot.device for slot in slots)
-        self.emit(HostJoined(host=session.name, at=Clock().wall_s(), devices=devices))
+        single = tuple(device for device in devices if not device.members)
+        self.emit(HostJoined(host=session.name, at=Clock().wall_s(), devices=single))
         serving = {
             target: tuple(device for device in devices if device.kind in each)
             for target, each in kinds.items()

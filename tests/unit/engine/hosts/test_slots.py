@@ -5,10 +5,12 @@ from pathlib import Path
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError
-from tileyard.base.events import Event, Note
+from tileyard.base.events import Event, HostJoined, Note
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices.holding import hold_together
+from tileyard.engine.hosts.building import HostBuilders
+from tileyard.engine.hosts.messages import DevicesFound
 from tileyard.engine.hosts.placing import NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
@@ -57,3 +59,28 @@ def test_a_run_goes_on_if_no_further_host_can_join(tmp_path: Path) -> None:
     asyncio.run(hosts.await_hosts({"cpu": ()}, lambda slots, grounds: None))
     reason = "cannot write to agents/1: No space left on device"
     assert told == [Note(text=f"no further host can join: {reason}", level="warning")]
+
+
+def test_devices_of_a_host_that_joins_may_be_held_together(tmp_path: Path) -> None:
+    """The line on it counts each device once."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    hosts, told = RemoteDevices(NamedHosts(()), settings), list[Event]()
+    hosts.emit = told.append
+    session = HostSession(Place("a"), ObjectStore(tmp_path), tmp_path / "agent.log")
+    cards = tuple(
+        Device(name=f"npu:{number}", kind="npu", identity="card", locks=(f"/there/{number}",))
+        for number in range(2)
+    )
+    found = DevicesFound(devices=cards, joined=(hold_together(cards),))
+    came: list[tuple[str, int]] = []
+    hosts._join(
+        session,
+        HostBuilders(session, 0),
+        found,
+        {"command": {"npu"}},
+        lambda _, grounds: came.extend((one.name, one.count) for one in grounds["command"]),
+    )
+    assert came == [("npu:0@a", 1), ("npu:1@a", 1), ("npu:0,1@a", 2)]
+    (joined,) = told
+    assert isinstance(joined, HostJoined)
+    assert [one.name for one in joined.devices] == ["npu:0@a", "npu:1@a"]
