@@ -50,18 +50,19 @@ class Alike:
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self.slots: dict[str, tuple[str, ...]] = {}
-        for device in devices:
-            self.add(device)
         self._used: set[str] = set()
         self._asked: dict[str, int] = {}
         self._told: dict[str, list[Trial]] = {}
         self._alike: frozenset[str] | None = None
         self.sentinel: Trial | None = None
+        for device in devices:
+            self.add(device)
 
     def add(self, device: Device) -> None:
         """Compare a further device with the others."""
         place = QUEUE_KIND if device.kind == QUEUE_KIND else device.name
         self.slots[place] = (*self.slots.get(place, ()), device.name)
+        self._alike = None
 
     @property
     def is_compared(self) -> bool:
@@ -70,7 +71,7 @@ class Alike:
 
     def use(self, trial: Trial) -> None:
         """Record the trial of a config that ran in this run."""
-        if len(self.slots) < 2 or trial.reused or not trial.device:
+        if trial.reused or not trial.device:
             return
         self._used.add(self._place_of(trial))
         self._alike = None

@@ -807,6 +807,20 @@ def test_a_device_that_joins_is_compared_before_its_times_count() -> None:
     assert [*bench.study.contests[0].alike.slots] == ["board:0", "board:1"]
 
 
+def test_a_device_that_takes_the_place_of_a_lost_one_is_compared_with_it() -> None:
+    """Also if that has run nothing since: what both have measured is no order."""
+    bench = Bench({1: 100.0, 2: 100.0}, (board(0),))
+    contest = bench.study.contests[0]
+    for number, name in enumerate(("board:0", "board:1")):
+        if number:
+            contest.join(board(1))
+        bench.devices, bench.turns = (board(number),), itertools.cycle([name])
+        for trial in bench.trials(contest.screen(number, {"tile": number + 1})):
+            contest.tell(trial)
+    assert [batch.devices for batch in contest.compare_devices()] == [("board:0",), ("board:1",)]
+    assert [trial.device for trial in contest.rank()] == ["board:0"]
+
+
 def test_a_device_on_which_the_compared_kernel_is_wrong_is_kept_out() -> None:
     """It says so; nothing that it has run counts."""
     bench = Bench({n: 100.0 + n for n in range(8)}, (board(0), board(1)))
