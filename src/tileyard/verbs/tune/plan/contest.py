@@ -115,11 +115,12 @@ class Contest:
     @property
     def verdict(self) -> Verdict:
         """The winner, and how certain it is; of a disturbed study only the leader."""
-        found = self._judge(self._held.trials)
-        if self.is_disturbed:
-            return Verdict(best=None, leader=found.best)
+        found = self._judge_held()
+        if found.best is None:
+            return found
         for duel in map(self._judge, self._duels.values()):
-            if duel.finals and duel.best is not None and duel.best is not found.best:
+            has_met = any(one.trial == found.best.id for one in duel.finals)
+            if has_met and duel.best is not found.best:
                 return duel  # an incumbent that the screening found slower, and is not
         return found
 
@@ -309,7 +310,8 @@ class Contest:
         """Batches that check the would-be finalists: for undefined behaviour, and on inputs of all draws."""
         batches = []
         ranked = self.rank(is_proven=False) if self._has_checks else []
-        for trial in (*self._choose(ranked), *self._list_incumbents(ranked)):
+        others = self._list_incumbents(self._list_distinct(ranked))
+        for trial in (*self._choose(ranked), *others):
             key = canonical_json(trial.config)
             if key in self._checked:
                 continue
@@ -375,7 +377,7 @@ class Contest:
             return []
         met = {_name_binary(best), *(self._name_of(one) for one in self.verdict.finals)}
         batches = []
-        for trial in self._list_incumbents(self.rank()):
+        for trial in self._list_incumbents(self._list_distinct(self.rank())):
             name = self._name(f"{MEETING}-{self._names[canonical_json(trial.config)]}")
             if name in self._duels or _name_binary(trial) in met:
                 continue
@@ -463,8 +465,15 @@ class Contest:
         confidence = self._request.timing.confidence
         return judge_finals(self.rank(), trials, confidence, self._incumbents)
 
-    def _list_incumbents(self, ranked: Iterable[Trial]) -> list[Trial]:
-        return [one for one in ranked if canonical_json(one.config) in self._incumbents]
+    def _judge_held(self) -> Verdict:
+        """The verdict of the finals alone."""
+        found = self._judge(self._held.trials)
+        return Verdict(best=None, leader=found.best) if self.is_disturbed else found
+
+    def _list_incumbents(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The incumbents among these, the first one first."""
+        found = {canonical_json(one.config): one for one in trials}
+        return [found[key] for key in self._incumbents if key in found]
 
     def _name_of(self, final: Final) -> str:
         return _name_binary(self._screened[canonical_json(final.config)])
@@ -479,7 +488,7 @@ class Contest:
 
     def _list_tied(self) -> list[Trial]:
         """The winner of all meetings so far, and those that cannot be distinguished from it."""
-        finals = list_complete(self.verdict.finals)
+        finals = list_complete(self._judge_held().finals)
         return [self._screened[canonical_json(one.config)] for one in finals if one.tied]
 
     def _list_same(self, trial: Trial) -> list[Trial]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.unit.verbs.tune.plan.test_space import GEMM, PlainAuthor
 from tests.unit.verbs.tune.plan.test_study import Bench
 
-from tileyard.base.model import Batch, Measurement, Trial, Value
+from tileyard.base.model import Batch, Draw, Measurement, Trial, Value
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
@@ -124,6 +124,29 @@ def test_a_default_with_the_binary_of_another_config_wins_by_its_own_name() -> N
     result = bench.drive()
     assert result.best is not None
     assert result.best.config == {"tile": 2}
+
+
+BOTH: tuple[tuple[str, dict[str, Value]], ...] = (("default", {"tile": 1}), ("in use", {"tile": 2}))
+
+
+def test_incumbents_of_one_binary_are_checked_once() -> None:
+    """What one of them passes holds for the other."""
+    bench = Bench({1: 100.0, 2: 100.0, 3: 150.0}, incumbents=BOTH, draws=(Draw(seed=1),))
+    bench.binaries = {1: "same", 2: "same", 3: "other"}
+    result = bench.drive()
+    assert result.best is not None
+    assert result.best.config == {"tile": 1}
+    assert sum(batch.id.endswith("-seed-1") for batch in bench.asked) == 1
+
+
+def test_of_two_incumbents_that_are_as_fast_as_the_winner_the_first_one_wins() -> None:
+    """Whichever the screening found faster."""
+    bench = Bench({1: 100.0, 2: 100.0, 3: 100.0}, incumbents=BOTH)
+    bench.speeds = {"c0001": 3.0, "c0002": 2.0}
+    result = bench.drive()
+    assert sum(batch.id.startswith("meeting") for batch in bench.asked) == 2
+    assert result.best is not None
+    assert result.best.config == {"tile": 1}
 
 
 def test_a_slow_default_is_never_abandoned() -> None:
