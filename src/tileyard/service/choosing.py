@@ -72,8 +72,8 @@ async def find_devices(
 
 
 def have_alike_join(bench: "Bench", target: str, found: Sequence[Device]) -> None:
-    """Have a host that comes later join a run whose times are compared only if its devices fit the target, and
-    are of the kinds of those that were found.
+    """Have hosts join a run whose times are compared only if their devices fit the target, and are of the
+    kinds of those that were found.
     """
     if bench.hosts is not None:
         bench.hosts.also_require(partial(_require_usable, target, found))

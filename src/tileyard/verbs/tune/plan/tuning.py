@@ -57,7 +57,7 @@ async def begin_with_incumbents(
     start: StartTune, bench: Bench, devices: Sequence[Device], space: OpenSpace
 ) -> None:
     """Have a study begin with the config to beat, by default the kernel's own, and the one in use, if it is a
-    point of the space. Raises UsageError for a config to beat that ``where`` rejects.
+    point of the space. Raises UsageError for a config to beat that ``where`` rejects, or a bundle lacks.
     """
     if not start.request.keeps_default:
         return
@@ -72,6 +72,11 @@ async def begin_with_incumbents(
         names = ", ".join(space.points.names) or "none"
         raise UsageError(
             f"--default {unknown[0]} is no parameter of the space", f"there are: {names}"
+        )
+    if asked and space.asks is None and space.points.find(default) is None:
+        raise UsageError(
+            f"--default is none of the configs in the bundle: {format_config(default)}",
+            "tune the kernel's file, where it is built",
         )
     named = [("default", default)] if default else []
     silicon = {device.identity for device in devices}

@@ -3,16 +3,22 @@
 import asyncio
 import random
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 from tests.unit.verbs.tune.plan.test_space import GEMM, PlainAuthor
 from tests.unit.verbs.tune.plan.test_study import Bench
 
+from tileyard.base.errors import UsageError
 from tileyard.base.model import Batch, Draw, Measurement, Trial, Value
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.strategies.base import Points
+from tileyard.verbs.tune.plan.tuning import begin_with_incumbents
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.workers.protocol import Space
 
@@ -196,3 +202,21 @@ def test_incumbents_come_first_and_once() -> None:
     asyncio.run(space.begin_with([("default", refused)]))
     assert space.incumbents == ()
     assert refused not in space.configs
+
+
+def test_a_default_that_a_bundle_lacks_is_refused(tmp_path: Path) -> None:
+    """Nothing is built there; one that it holds is the incumbent."""
+    configs: list[dict[str, Value]] = [{"tile": 1}, {"tile": 2}]
+    place = SimpleNamespace(settings=SimpleNamespace(home=tmp_path))
+
+    def begin(tile: int) -> OpenSpace:
+        points = Points({}, configs)
+        space = OpenSpace(kernel="k", arguments={}, size=2, flops=0.0, wanted=2, points=points)
+        request = TuneRequest(keeps_default=True, default={"tile": tile})
+        start = SimpleNamespace(request=request, target="cpu")
+        asyncio.run(begin_with_incumbents(cast(Any, start), cast(Any, place), (), space))
+        return space
+
+    assert begin(2).incumbents == (("default", {"tile": 2}),)
+    with pytest.raises(UsageError, match="none of the configs in the bundle: tile=3"):
+        begin(3)
