@@ -127,6 +127,7 @@ class HostSession:
         self._prepare: Prepare | None = None
         self._reviving = asyncio.Lock()
         self._is_over = False
+        self._has_begun = False
         self._heard_s = 0.0
         self._preparing: asyncio.Task[Any] | None = None
         self._delay_s = self._again_s = 0.0
@@ -142,7 +143,7 @@ class HostSession:
 
     async def _open(self) -> None:
         greeting: Greeting | None = None
-        is_silent = is_other = False
+        is_silent = is_other = self._has_begun = False
         try:
             async with time_limit(self.place.limit_s):
                 self._channel = await self._connect()
@@ -155,7 +156,7 @@ class HostSession:
         except WireError:  # what answers is no agent
             is_other = True
         if greeting is None:
-            code = await self._end()
+            code = await self._end(0.0 if is_silent else END_LIMIT_S)
             may_be_away = self.place.expect is not None or (
                 self.place.lost_code is not None and (is_silent or self._is_line_lost(code))
             )
@@ -163,6 +164,7 @@ class HostSession:
             raise kind(
                 f"host {self.name}: no agent began there{self._last_line()}", f"see {self._log}"
             )
+        self._has_begun = True
         own = version("tileyard")
         if (greeting.version, greeting.protocol) != (own, PROTOCOL):
             await self._end()
@@ -344,15 +346,19 @@ class HostSession:
         self._built.clear()
 
     async def close(self) -> None:
-        """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long."""
+        """Hang up, upon which the agent ends what it runs and itself; kill it if it takes too long, or what
+        still tries to reach its host.
+        """
         self._is_over = True
         if self._returning is not None:
             self._returning.cancel()
             await asyncio.wait({self._returning})
-        await self._end()
+        await self._end(END_LIMIT_S if self._has_begun else 0.0)
 
-    async def _end(self) -> int:
-        """End the session; the exit code of what started the agent, 0 if nothing did."""
+    async def _end(self, limit_s: float = END_LIMIT_S) -> int:
+        """End the session, within ``limit_s`` or by force; the exit code of what started the agent, 0 if
+        nothing did.
+        """
         code = 0
         self._lose("the run has ended")
         tasks = (*self._tasks, *self._cancelling)
@@ -361,7 +367,7 @@ class HostSession:
         await asyncio.gather(*tasks, return_exceptions=True)
         if (process := self._process) is not None:
             try:
-                await asyncio.to_thread(process.wait, END_LIMIT_S)
+                await asyncio.to_thread(process.wait, limit_s)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)

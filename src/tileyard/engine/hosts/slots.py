@@ -81,6 +81,8 @@ class RemoteDevices:
         self._sessions: list[HostSession] = []
         self._hosts: list[HostBuilders] = []
         self._absent: list[Place] = []
+        self._tried: set[HostSession] = set()
+        """Sessions with hosts that have not joined, until they are closed."""
         self._first_cores = {read_boot_id(): 0}
         self._checks: list[Callable[[Device], None]] = []
         self._pool: HostedPool | None = None
@@ -213,21 +215,21 @@ class RemoteDevices:
         while True:
             session = self._make_session(place)
             session.tell_lost = lambda _: None  # it was of no use yet
+            self._tried.add(session)
             try:
                 await session.open()
                 self._join(*await self._inspect(session), kinds, join)
             except (HostAbsentError, SessionLostError):
                 await session.close()
             except (TileyardError, OSError) as error:
-                await session.close()
                 text = f"not used, although it has come: {error}"
                 self.emit(Note(text=text, level="warning"))
-                return
-            except BaseException:
                 await session.close()
-                raise
+                self._tried.discard(session)
+                return
             else:
                 return
+            self._tried.discard(session)
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, MOST_RETRY_S)
 
@@ -265,6 +267,7 @@ class RemoteDevices:
             for slot in self._prepare(session, builders, found)
             if any(slot.device.kind in each for each in kinds.values())
         ]
+        self._tried.discard(session)
         self._sessions.append(session)
         self._hosts.append(builders)
         if self._pool is not None:
@@ -376,7 +379,7 @@ class RemoteDevices:
         """End every agent, with what it runs. Repeatable."""
         for task in tuple(self._withdrawing):
             task.cancel()
-        await asyncio.gather(*(session.close() for session in self._sessions))
+        await asyncio.gather(*(session.close() for session in (*self._sessions, *self._tried)))
         await self._placing.close()
 
     def list_needed(self, entry: RunEntry) -> tuple[Digest, ...]:

@@ -141,6 +141,25 @@ def test_what_is_no_agent_of_this_version_is_refused(
         asyncio.run(use())
 
 
+def test_a_run_does_not_wait_for_what_still_tries_to_reach_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has begun there, so it is killed at once, as ssh to a host that is down."""
+    monkeypatch.setattr(sessions, "END_LIMIT_S", 3600.0)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    hosts = RemoteDevices(NamedHosts(()), settings)
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    command = ("sh", "-c", f"echo $$ > {told}; exec sleep 3600")
+    hosts._absent.append(Place("far", command, lost_code=ANY_CODE))
+
+    async def use() -> psutil.Process:
+        async with Joins().awaited(hosts):
+            return psutil.Process(int(await asyncio.to_thread(told.read_text)))
+
+    assert not asyncio.run(asyncio.wait_for(use(), 60)).is_running()
+
+
 def test_an_agent_that_hears_nothing_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its run may be stopped, or the line be cut without an end."""
     monkeypatch.setattr(agents, "SILENCE_S", 0.2)
