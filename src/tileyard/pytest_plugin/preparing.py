@@ -244,8 +244,7 @@ class Preparing:
             for number, (step, target) in enumerate(targets.items(), start=1)
         )
         bench = Bench(self._settings, client)
-        run = carry_out(BuildKernels(cases=cases), bench, asyncio.Event())
-        client.run = group.create_task(run)
+        client.run = group.create_task(carry_out(BuildKernels(cases=cases), bench))
         return client
 
     async def _elaborate_all(self, steps: Sequence[KernelStep], client: KernelHolder) -> None:

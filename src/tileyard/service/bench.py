@@ -42,10 +42,13 @@ def claim_run_name(home: Path, store: Store) -> str:
 
 
 class Bench:
-    """A verb's resources in the engine process, until the run ends; ``compilers``: after ``begin``."""
+    """A verb's resources in the engine process, until the run ends; ``compilers``: after ``begin``.
+    Once it is ``stopping`` nothing new is started.
+    """
 
     def __init__(self, settings: Settings, conversation: Client) -> None:
         self.settings = settings
+        self.stopping = asyncio.Event()
         self.clock = Clock()
         self.objects = ObjectStore(settings.home / "objects")
         self.started_s = self.clock.monotonic_s()

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from tileyard.base.errors import UsageError
+from tileyard.base.errors import InterruptedRunError, UsageError
 from tileyard.base.model import QUEUE_LIMIT_S, Device
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class, find_cpu_kinds
@@ -94,7 +94,7 @@ async def use_hosts(
     more: More = NO_MORE,
 ) -> tuple[Device, ...]:
     """Start agents, which build for the run; their devices of these names, and ``more``. Raises
-    TileyardError.
+    TileyardError, InterruptedRunError if the run is stopped before they are there.
     """
     from tileyard.engine.hosts.naming import parse_hosts
     from tileyard.engine.hosts.slots import RemoteDevices
@@ -108,9 +108,27 @@ async def use_hosts(
     named = "" if job == SESSION else f" job {job},"
     title = f"tileyard,{named} on {socket.gethostname()}"
     counts = sorted(count for count in more.counts if count > 1)
-    return await others.find(
+    finding = others.find(
         names, title=title, queue_limit_s=queue_limit_s, slots=more.slots, counts=counts
     )
+    return await _wait_unless_stopped(finding, bench.stopping)
+
+
+async def _wait_unless_stopped(
+    finding: Coroutine[object, object, tuple[Device, ...]], stopping: asyncio.Event
+) -> tuple[Device, ...]:
+    """What is found. Nothing runs meanwhile that a run which is stopped would have to finish."""
+    waiting = asyncio.create_task(finding)
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({waiting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise InterruptedRunError("the run was ended while it waited for its hosts")
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        stopped.cancel()
+        await asyncio.gather(waiting, stopped, return_exceptions=True)
 
 
 async def find_calm(

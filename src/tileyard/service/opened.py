@@ -1,6 +1,5 @@
 """A verb on its way: packed by the client, unpacked, opened and carried out by the engine process."""
 
-import asyncio
 import importlib.util
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from tileyard.service.bench import Bench
 
 
-async def carry_out(verb: Verb[ResultT], bench: "Bench", stopping: asyncio.Event) -> ResultT:
+async def carry_out(verb: Verb[ResultT], bench: "Bench") -> ResultT:
     """Open a verb, carry out its plan, return its result, as ``runs.drive``. Raises TileyardError."""
     if verb.golden_threads:
         bench.settings = msgspec.structs.replace(bench.settings, golden_threads=verb.golden_threads)
@@ -26,7 +25,7 @@ async def carry_out(verb: Verb[ResultT], bench: "Bench", stopping: asyncio.Event
         plan = await verb.settle(bench.settings).open(bench)
         from tileyard.service.runs import drive  # imports what the plan has imported by then
 
-        return await drive(plan, bench, stopping)
+        return await drive(plan, bench)
     except OSError as error:
         raise (blame_host(error, bench.settings.home) or error) from error
     finally:

@@ -27,13 +27,12 @@ async def serve() -> None:
     start = await conversation.wait_start()
     if start is None:
         return
-    stopping = asyncio.Event()
     verb = unpack(start)
     bench = Bench(read_settings(os.environ, Path.cwd()), conversation)
-    work = asyncio.create_task(carry_out(verb, bench, stopping))
+    work = asyncio.create_task(carry_out(verb, bench))
 
     def stop(request: Stop) -> None:
-        stopping.set()
+        bench.stopping.set()
         if request.now:
             conversation.tell(Heard())
             work.cancel()

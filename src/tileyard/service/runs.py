@@ -94,9 +94,9 @@ class Plan(Generic[ResultT]):
     may_trim: Callable[[], bool] = bool
 
 
-async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> ResultT:
-    """Drive a plan's source to its end; return the result. ``stopping``: nothing new is started. If
-    cancelled while cases run, all is ended, and the result is of what is known.
+async def drive(plan: Plan[ResultT], bench: Bench) -> ResultT:
+    """Drive a plan's source to its end; return the result. If cancelled while cases run, all is ended, and
+    the result is of what is known.
     """
     for device in (one for devices in plan.grounds.values() for one in devices):
         prepare_locks(device)  # before there is a store: a refused run leaves no trace
@@ -105,11 +105,11 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
         yard = _open_yard(plan, bench, log)
         driver: Driver | None = None
         async with AsyncExitStack() as stack:
-            stack.push(partial(_survive_cancelling, stopping))
+            stack.push(partial(_survive_cancelling, bench.stopping))
             driver = await _open_driver(plan, bench, yard, stack)
             stack.push_async_callback(driver.close)
             _tell_start(plan, bench, yard, driver)
-            watching = asyncio.create_task(_stop_when(stopping, driver, yard.emit))
+            watching = asyncio.create_task(_stop_when(bench.stopping, driver, yard.emit))
             stack.callback(watching.cancel)
             trim_after_s = plan.budget_s if plan.trim_after_s is None else plan.trim_after_s
             if trim_after_s is not None:
@@ -124,7 +124,7 @@ async def drive(plan: Plan[ResultT], bench: Bench, stopping: asyncio.Event) -> R
         reason: StopReason = "budget" if plan.is_cut_short() else "done"
         if driver is not None and driver.halted_by:
             reason = "first_failure"
-        if stopping.is_set():
+        if bench.stopping.is_set():
             reason = "interrupted"
         ending = Ending(
             run=bench.run,

@@ -8,10 +8,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tileyard.base.errors import UsageError
+from tileyard.base.errors import InterruptedRunError, UsageError
 from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.engine.hosting import make_slots
+from tileyard.service.bench import Bench
 from tileyard.service.choosing import (
     choose_calm,
     choose_devices,
@@ -20,6 +21,7 @@ from tileyard.service.choosing import (
     require_one_kind,
     require_timed,
     settle_target,
+    use_hosts,
 )
 
 
@@ -212,3 +214,22 @@ def test_times_are_compared_on_cpus_of_one_kind(monkeypatch: pytest.MonkeyPatch)
         "CPUs of several kinds: cpu:0@a is One, x86-64-v4, cpu:0@c is One, x86-64-v3"
     )
     assert refused.value.hint.startswith("times are compared on one kind: ")
+
+
+def test_a_run_that_is_stopped_waits_for_no_host(tmp_path: Path) -> None:
+    """It ends as interrupted, and leaves no token of an agent that has not come."""
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+
+    async def use() -> None:
+        is_told = asyncio.Event()
+        bench = Bench(settings, cast(Any, SimpleNamespace(tell_event=lambda _: is_told.set())))
+        finding = asyncio.create_task(use_hosts(bench, f"listen:unix:{tmp_path}/run,1"))
+        await is_told.wait()
+        assert [one.name for one in (tmp_path / "home" / "agents").iterdir()] == ["run-1"]
+        bench.stopping.set()
+        with pytest.raises(InterruptedRunError, match="while it waited for its hosts"):
+            await finding
+        await bench.close()
+
+    asyncio.run(use())
+    assert not list((tmp_path / "home" / "agents").iterdir())

@@ -73,6 +73,8 @@ RETURN_S = 60.0
 """Seconds for which a lease waits for a lost host to come back."""
 END_LIMIT_S = 15.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
+SILENT_END_LIMIT_S = 2.0
+"""Likewise for a command that has not said a word in this session: no agent runs anything there."""
 LAST = (
     *(OrderDone, OrderRefused, DevicesFound, DeviceHeld, DeviceLost, BatchEnded, ObjectsWanted),
     *(BuildersOffered, TargetInfo, HostSurveyed, HostTime, HostDiagnosed, PythonIdentified),
@@ -156,7 +158,7 @@ class HostSession:
         except WireError:  # what answers is no agent
             is_other = True
         if greeting is None:
-            code = await self._end(0.0 if is_silent else END_LIMIT_S)
+            code = await self._end()
             may_be_away = self.place.expect is not None or (
                 self.place.lost_code is not None and (is_silent or self._is_line_lost(code))
             )
@@ -353,11 +355,11 @@ class HostSession:
         if self._returning is not None:
             self._returning.cancel()
             await asyncio.wait({self._returning})
-        await self._end(END_LIMIT_S if self._has_begun else 0.0)
+        await self._end()
 
-    async def _end(self, limit_s: float = END_LIMIT_S) -> int:
-        """End the session, within ``limit_s`` or by force; the exit code of what started the agent, 0 if
-        nothing did.
+    async def _end(self) -> int:
+        """End the session; the exit code of what started the agent, which is killed if it takes too long, 0
+        if nothing did.
         """
         code = 0
         self._lose("the run has ended")
@@ -367,6 +369,7 @@ class HostSession:
         await asyncio.gather(*tasks, return_exceptions=True)
         if (process := self._process) is not None:
             try:
+                limit_s = END_LIMIT_S if self._has_begun else SILENT_END_LIMIT_S
                 await asyncio.to_thread(process.wait, limit_s)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):

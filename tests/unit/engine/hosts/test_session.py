@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
-from tileyard.base.errors import UsageError
+from tileyard.base.errors import HostAbsentError, UsageError
 from tileyard.base.events import Event, HostJoined, HostLost, Note
 from tileyard.base.model import Device, Digest
 from tileyard.base.settings import Settings
@@ -490,6 +490,30 @@ def test_an_agent_that_is_lost_at_once_is_started_again_once(tmp_path: Path) -> 
     assert [one.host for one in hosts.lost] == ["far"]
     with pytest.raises(UsageError, match=r"^host far: its agent is gone"):
         asyncio.run(find(*greets))
+
+
+def test_a_command_that_never_says_a_word_is_ended_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the run ends meanwhile; an agent that has begun gets the time to end what it runs."""
+    monkeypatch.setattr(sessions, "SILENT_END_LIMIT_S", 0.1)
+    monkeypatch.setattr(sessions, "END_LIMIT_S", 1000.0)
+    hangs = ("sleep", "1000")
+
+    async def use() -> None:
+        for limit_s in (0.1, None):
+            place = Place("far", hangs, lost_code=ANY_CODE, limit_s=limit_s)
+            session = HostSession(place, ObjectStore(tmp_path / "objects"), tmp_path / "log")
+            opening = asyncio.create_task(session.open())
+            if limit_s is None:
+                while session._process is None:
+                    await asyncio.sleep(0.01)
+                opening.cancel()
+            with pytest.raises((HostAbsentError, asyncio.CancelledError)):
+                await opening
+            await session.close()
+
+    asyncio.run(use())
 
 
 @pytest.mark.parametrize(
