@@ -439,7 +439,7 @@ class RemoteSlot:
         """Have the agent lease the device. See ``Slot``."""
         order = AcquireDevice(device=self._name, memory_bytes=memory_bytes)
         if self._session.is_lost:
-            waiting(Waiting())  # so that other devices are asked meanwhile
+            waiting(Waiting(holder="its host, which was lost"))  # others are asked meanwhile
         with self._losing():
             await self._session.revive()
             self._of_session = self._session.number
