@@ -273,8 +273,8 @@ class RemoteDevices:
         if self._pool is not None:
             self._pool.add(builders)
         devices = tuple(slot.device for slot in slots)
-        single = tuple(device for device in devices if not device.members)
-        self.emit(HostJoined(host=session.name, at=Clock().wall_s(), devices=single))
+        singles = tuple(device for device in devices if device.count == 1)
+        self.emit(HostJoined(host=session.name, at=Clock().wall_s(), devices=singles))
         serving = {
             target: tuple(device for device in devices if device.kind in each)
             for target, each in kinds.items()

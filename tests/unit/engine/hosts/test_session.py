@@ -22,14 +22,17 @@ from tileyard.base.errors import HostAbsentError, UsageError
 from tileyard.base.events import Event, HostJoined, HostLost, Note
 from tileyard.base.model import Device, Digest
 from tileyard.base.settings import Settings
+from tileyard.devices.holding import join_devices
 from tileyard.engine.hosts import agent as agents
 from tileyard.engine.hosts import session as sessions
 from tileyard.engine.hosts import slots
+from tileyard.engine.hosts.building import HostBuilders
 from tileyard.engine.hosts.listening import MOST_FURTHER
 from tileyard.engine.hosts.meeting import Address, Ticket, join
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
     Answered,
+    DevicesFound,
     FindDevices,
     Greeting,
     ObjectPart,
@@ -364,6 +367,29 @@ def test_a_host_that_was_down_joins_once_it_is_up(
     alone = RemoteDevices(NamedHosts(places[3:]), settings)
     with pytest.raises(UsageError, match=r"^host never: no agent began there"):
         asyncio.run(alone.find(("cpu",), title="", queue_limit_s=1.0))
+
+
+def test_groups_of_devices_join_and_are_not_counted(tmp_path: Path) -> None:
+    """Cases that hold several devices may run on a host that joins; the line about it names the devices."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    place = reached(tmp_path, "late", "true")
+    hosts, told = RemoteDevices(NamedHosts((place,)), settings), list[Event]()
+    hosts.emit = told.append
+    one, other = (Device(name=f"npu:{n}", kind="npu", identity="card") for n in range(2))
+    (group,) = join_devices((one, other), 2)
+    session = HostSession(place, ObjectStore(tmp_path / "objects"), tmp_path / "log")
+    joined: list[str] = []
+    hosts._join(
+        session,
+        HostBuilders(session, 0, ""),
+        DevicesFound(devices=(one, other), joined=(group,)),
+        {"command": {"npu"}},
+        lambda slots, grounds: joined.extend(device.name for device in grounds["command"]),
+    )
+    assert joined == ["npu:0@late", "npu:1@late", "npu:0,1@late"]
+    (event,) = told
+    assert isinstance(event, HostJoined)
+    assert [device.name for device in event.devices] == joined[:2]
 
 
 def connect(folder: Path, file: Path) -> subprocess.Popen[bytes]:
