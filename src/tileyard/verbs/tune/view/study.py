@@ -124,7 +124,7 @@ def say_incumbent(one: Incumbent) -> str:
     if one.final is None:
         return f"{named}, {one.problem}" if one.problem else named
     if one.final.ratio == 1.0 and one.final.low == one.final.high:
-        return f"{named} is the best: none is clearly faster"
+        return f"{named} stays: none is clearly faster"
     return f"{named}, {_say_ratio(one.final)}"
 
 
