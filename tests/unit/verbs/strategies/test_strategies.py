@@ -46,7 +46,7 @@ def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> No
     assert main(asked) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["trials"] for one in found["regrets"]] == [25, 50, 100, 200]
-    assert (found["strategy"], found["in_flight"], found["is_short"]) == ("random", 4, False)
+    assert (found["strategy"], found["in_flight"], found["is_short"]) == ("auto", 4, False)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ def pack(folder: Path, *, stops: bool) -> SuiteResult:
     async def run() -> SuiteResult:
         listening = Listening(stops=stops)
         bench = Bench(settings, cast(Any, listening))
-        return await carry_out(start, bench, listening.stopping)
+        bench.stopping = listening.stopping
+        return await carry_out(start, bench)
 
     return asyncio.run(run())
 
@@ -99,7 +100,7 @@ def test_a_bundle_runs_on_cpus_of_one_kind(tmp_path: Path, monkeypatch: pytest.M
     case = SimpleNamespace(id="k/1", work=KernelWork(kernel="k"))
     suite = cast(Any, SimpleNamespace(cases=(case,)))
     packed = cast(Any, SimpleNamespace(suite=suite, targets={"k/1": "cpu"}))
-    bench = cast(Any, None)
+    bench = cast(Any, SimpleNamespace(hosts=None))
     assert asyncio.run(suites._find_hosted(start, bench, suite, None)) == ("cpu", found)
     with pytest.raises(UsageError, match=r"^CPUs of several kinds: cpu:0@a is One, x86-64-v3, "):
         asyncio.run(suites._find_hosted(start, bench, suite, packed))
