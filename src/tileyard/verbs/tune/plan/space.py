@@ -202,7 +202,8 @@ async def open_space(
             timing=info.timing,
             run_s=info.run_s,
             file=info.file,
-            asks=asks if space.asks_where else None,
+            # The author also knows which types a parameter takes.
+            asks=asks if space.asks_where or request.overrides or request.default else None,
             guessed=guessed,
             points=points,
             about=ruled.describe() if ruled.rules else "",
