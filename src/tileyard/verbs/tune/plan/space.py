@@ -179,6 +179,8 @@ async def open_space(
     arguments = {key: value for key, value in completed.items() if key not in info.tunable}
     pinned = {key: (value,) for key, value in completed.items() if key in info.tunable}
     functions = {"reference": request.reference, "inputs": request.inputs}
+    # The author also knows which types a parameter takes.
+    is_given = bool(request.overrides or request.default)
     expand = ExpandSpace(
         kernel=info.name,
         arguments=arguments,
@@ -202,8 +204,7 @@ async def open_space(
             timing=info.timing,
             run_s=info.run_s,
             file=info.file,
-            # The author also knows which types a parameter takes.
-            asks=asks if space.asks_where or request.overrides or request.default else None,
+            asks=asks if space.asks_where or is_given or guessed else None,
             guessed=guessed,
             points=points,
             about=ruled.describe() if ruled.rules else "",
