@@ -386,7 +386,7 @@ class Contest:
                 self._case(f"{name}-{number}", one.config)
                 for number, one in enumerate((best, trial), start=1)
             )
-            self._pending |= {case.key: self._duels[name].append for case in cases}
+            self._pending |= {case.key: partial(self._take_duel, name) for case in cases}
             round_ns = 2 * (median_ns(best) + median_ns(trial))
             rounds = int(min(DUEL_NS, max(left_ns, 0.0)) / round_ns)
             batches.append(
@@ -533,11 +533,19 @@ class Contest:
 
     def _take_final(self, trial: Trial) -> None:
         self._held.take(trial)
+        self._check_beside_others(trial, "in the finals: ")
+
+    def _take_duel(self, name: str, trial: Trial) -> None:
+        self._duels[name].append(trial)
+        self._check_beside_others(trial, "beside the best: ")
+
+    def _check_beside_others(self, trial: Trial, where: str) -> None:
+        """What is wrong beside others does not win, nor does anything with its binary."""
         known = self._screened[canonical_json(trial.config)]
         # Alone it had enough memory, beside all the others it had not.
         lost = {Outcome.NOT_RUN, Outcome.OUT_OF_MEMORY}
         if trial.outcome not in WELL | INFRASTRUCTURE | lost:
-            self._reject(self._list_same(known), trial, "in the finals: ")
+            self._reject(self._list_same(known), trial, where)
 
     def _reject(self, trials: Sequence[Trial], found: Trial, where: str) -> None:
         """Give configs the outcome of a later run of one of them."""

@@ -1,9 +1,7 @@
 """Results of tuning runs, for one shape and for many, and the result of a build of configs."""
 
-import ast
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import canonical_json
@@ -19,18 +17,12 @@ from tileyard.base.model import (
     Trial,
     Value,
 )
+from tileyard.frontend import constraints
+from tileyard.frontend.constraints import Const, Constraint, read_constraint
 from tileyard.targets.own_sources import read_reported
 
 BUSY = 1.05
 """If equal things may differ by more than this factor, ties are not resolved."""
-_OPERATIONS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 
 
 class Final(Record):
@@ -290,36 +282,21 @@ def evaluate(formula: str, arguments: Mapping[str, Value]) -> float:
     if not formula:
         return 0.0
     try:
-        number = _evaluate(ast.parse(formula.strip(), mode="eval").body, arguments)
-    except KeyError as error:
-        known = ", ".join(key for key, value in arguments.items() if _is_number(value))
-        raise UsageError(
-            f"--flops {formula}: {error.args[0]} is not a number of the kernel's arguments",
-            f"these are: {known or 'none'}",
-        ) from None
-    except (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError):
-        number = math.nan
-    if not 0 < number < math.inf:
+        read = read_constraint(formula)
+    except UsageError:  # its message is of a constraint
+        read = Constraint(formula, Const(None))
+    for name in read.names:
+        if not _is_number(arguments.get(name)):
+            known = ", ".join(key for key, value in arguments.items() if _is_number(value))
+            raise UsageError(
+                f"--flops {formula}: {name} is not a number of the kernel's arguments",
+                f"these are: {known or 'none'}",
+            )
+    number = constraints.evaluate(read.expr, arguments)
+    if not (_is_number(number) and 0 < float(number or 0) < math.inf):
         hint = "numbers and arguments joined by + - * / // %, for example 2*M*N*K"
         raise UsageError(f"--flops {formula} gives no number above 0", hint)
-    return number
-
-
-def _evaluate(node: ast.expr, arguments: Mapping[str, Value]) -> float:
-    """The value of a part. Raises KeyError for an unknown name, ValueError for an unsupported part."""
-    match node:
-        case ast.Constant(value=value) if _is_number(value):
-            return float(value)  # type: ignore[arg-type]  # a number
-        case ast.Name(id=name):
-            if not _is_number(arguments.get(name)):
-                raise KeyError(name)
-            return float(arguments[name])
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, arguments)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            return _OPERATIONS[type(op)](_evaluate(left, arguments), _evaluate(right, arguments))
-        case _:
-            raise ValueError(ast.dump(node))
+    return float(number or 0)
 
 
 def _is_number(value: object) -> bool:

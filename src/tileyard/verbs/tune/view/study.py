@@ -115,17 +115,17 @@ def say_finals(result: StudyResult) -> list[Text]:
                 style="dim",
             )
         )
-    return lines + [Text(say_incumbent(one), style="dim") for one in result.incumbents]
+    return lines + [Text(say_incumbent(one, result), style="dim") for one in result.incumbents]
 
 
-def say_incumbent(one: Incumbent) -> str:
+def say_incumbent(one: Incumbent, result: StudyResult) -> str:
     """How an incumbent compares with the winner."""
     named = f"{one.name}: {format_config(one.config) or 'the only config'}"
-    if one.final is None:
-        return f"{named}, {one.problem}" if one.problem else named
-    if one.final.ratio == 1.0 and one.final.low == one.final.high:
+    won = () if result.best is None else result.same_binary(result.best)
+    if any(trial.config == one.config for trial in won):
         return f"{named} stays: none is clearly faster"
-    return f"{named}, {_say_ratio(one.final)}"
+    said = one.problem or (_say_ratio(one.final) if one.final is not None else "")
+    return f"{named}, {said}" if said else named
 
 
 def _say_ratio(final: Final) -> str:

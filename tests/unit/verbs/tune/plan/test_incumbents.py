@@ -13,7 +13,7 @@ from tests.unit.verbs.tune.plan.test_space import GEMM, PlainAuthor
 from tests.unit.verbs.tune.plan.test_study import Bench
 
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Batch, Draw, Measurement, Trial, Value
+from tileyard.base.model import Batch, Draw, Measurement, Outcome, Trial, Value
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
@@ -112,6 +112,19 @@ def test_an_incumbent_that_the_screening_found_slow_wins_the_meeting_it_deserves
     assert result.best is not None
     assert result.best.config == {"tile": 1}
     assert result.finals[0].config == {"tile": 1}
+
+
+def test_what_is_wrong_beside_the_best_says_so_and_cannot_win() -> None:
+    """Of an incumbent that meets the winner alone, and of the winner that it meets."""
+    for wrong in (1, 2):
+        bench = Noisy({1: 200.0, 2: 100.0, 3: 180.0}, 7, 1)
+        bench.wrong_in = {("meeting-c0001", wrong)}
+        result = bench.drive()
+        found = {trial.config["tile"]: trial for trial in result.trials}
+        assert found[wrong].outcome is Outcome.MISMATCH
+        assert found[wrong].message.startswith("beside the best: ")
+        assert result.best is not None
+        assert result.best.config != {"tile": wrong}
 
 
 def test_a_default_that_is_wrong_says_why() -> None:

@@ -26,7 +26,7 @@ class Header(Record, omit_defaults=True):
     """The first line of a file, which contains ``configs`` further ones.
 
     Times are in ``unit``: the ``statistic`` of a config's samples. ``parameters`` have their values in
-    order. ``default`` is the kernel's own config, None if unknown; ``silicon`` the identity of the device.
+    order. ``silicon`` is the identity of the device.
     ``source`` and ``licence`` are those of data from elsewhere.
     """
 
@@ -40,7 +40,6 @@ class Header(Record, omit_defaults=True):
     silicon: str = ""
     unit: Literal["ns"] = "ns"
     statistic: Literal["median", "mean"] = "median"
-    default: dict[str, Value] | None = None
     source: str = ""
     licence: str = ""
 

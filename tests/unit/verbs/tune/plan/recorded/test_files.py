@@ -41,7 +41,6 @@ HEADER = Header(
     target="cuda:sm_90a",
     device="cuda:0",
     silicon="h100",
-    default={"block": 16, "fast": True, "kind": "a"},
     source="somewhere",
     licence="MIT",
 )
