@@ -165,7 +165,7 @@ class Client:
         while not (self.task / "code").exists():
             if "late" not in self.faults:
                 self.hand_on()
-            if "client-dies" in self.faults and self.done:
+            if "client-dies" in self.faults and self.has_begun:
                 os.kill(os.getpid(), signal.SIGKILL)
             if time.monotonic() > self.until or self.is_hasty:
                 say("错误: 等待超时", sys.stderr)
