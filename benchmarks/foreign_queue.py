@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from tests.faults.deed_target import plan_deeds
 
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.model import Batch, Side
+from tileyard.base.model import WELL, Batch, Side
 from tileyard.base.settings import Settings
 from tileyard.devices.foreign import ForeignQueue, decode_queues
 from tileyard.devices.locks import prepare_locks
@@ -49,9 +49,9 @@ class Count:
         """Nothing."""
 
     def ran(self, reply: CaseRan, device: str, lease: int) -> None:
-        """Count a pass."""
-        if reply.outcome.value != "passed":
-            raise SystemExit(f"{reply.case}: {reply.outcome.value}: {reply.message}")
+        """Count a case that ended well."""
+        if reply.outcome not in WELL:
+            raise SystemExit(f"{reply.case}: {reply.outcome}: {reply.message}")
         self.first_s = self.first_s or time.monotonic()
         self.done.add(reply.case)
 
