@@ -37,6 +37,7 @@ from tileyard.engine.hosts.messages import (
     BatchEnded,
     Beat,
     BuildersOffered,
+    BuildThere,
     CancelOrder,
     DeviceHeld,
     DeviceLost,
@@ -55,6 +56,7 @@ from tileyard.engine.hosts.messages import (
     Ordered,
     OrderRefused,
     PythonIdentified,
+    RunOnDevice,
     SendObjects,
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
@@ -129,7 +131,7 @@ class HostSession:
         self._prepare: Prepare | None = None
         self._reviving = asyncio.Lock()
         self._is_over = False
-        self._has_begun = False
+        self._has_begun = self._may_work = False
         self._heard_s = 0.0
         self._preparing: asyncio.Task[Any] | None = None
         self._delay_s = self._again_s = 0.0
@@ -145,7 +147,7 @@ class HostSession:
 
     async def _open(self) -> None:
         greeting: Greeting | None = None
-        is_silent = is_other = self._has_begun = False
+        is_silent = is_other = self._has_begun = self._may_work = False
         try:
             async with time_limit(self.place.limit_s):
                 self._channel = await self._connect()
@@ -244,6 +246,7 @@ class HostSession:
         number = next(self._numbers)
         answers = self._answers[number] = asyncio.Queue()
         is_over = False
+        self._may_work |= isinstance(order, RunOnDevice | BuildThere)
         try:
             await self._send(number, order)
             while (answer := await answers.get()) is not None:
@@ -392,7 +395,8 @@ class HostSession:
             return self._start()
         except OSError as error:
             raise ToolMissingError(
-                f"host {self.name}: cannot start {self.place.argv[0]}: {error.strerror}"
+                f"host {self.name}: this host cannot start {self.place.argv[0]!r}, the command that "
+                f"reaches it: {error.strerror}"
             ) from error
 
     def _start(self) -> AsyncChannel:
@@ -492,17 +496,21 @@ class HostSession:
 
     async def _confirm_end(self) -> None:
         """Wait until an agent of which no more is heard has ended: what started it says so, or it has hung
-        up, or heard nothing for long enough. One that was killed is ended by its keepers.
+        up, or heard nothing for long enough: for one that had nothing to run or build, in a moment. One that
+        was killed is ended by its keepers.
         """
         loop = asyncio.get_running_loop()
+        due_s = self._heard_s + SILENCE_S + GRACE_S
+        if not self._may_work:
+            due_s = min(due_s, loop.time() + SILENT_END_LIMIT_S)
         while self._process is not None and self._process.poll() is None:
-            if loop.time() > self._heard_s + SILENCE_S + GRACE_S:
+            if loop.time() > due_s:
                 return
             await asyncio.sleep(END_LOOK_S)
         code = None if self._process is None else self._process.returncode
         is_cut = isinstance(self._channel, StreamChannel) and self._channel.is_broken
         if is_cut or (code is not None and self._is_line_lost(code)):
-            await asyncio.sleep(self._heard_s + SILENCE_S + GRACE_S - loop.time())
+            await asyncio.sleep(due_s - loop.time())
 
     def _is_line_lost(self, code: int) -> bool:
         """Whether what started the agent ended because it did not reach it, or reaches it no more."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class RemoteDevices:
         self._placing = placing
         self._sessions: list[HostSession] = []
         self._hosts: list[HostBuilders] = []
-        self._absent: list[Place] = []
+        self._absent: dict[Place, str] = {}
         self._tried: set[HostSession] = set()
         """Sessions with hosts that have not joined, until they are closed."""
         self._first_cores = {read_boot_id(): 0}
@@ -161,10 +162,11 @@ class RemoteDevices:
                 raise failure
         found = list(zip(self._sessions, failures, strict=True))
         self._sessions = [session for session, failure in found if failure is None]
-        self._absent = [session.place for session, failure in found if failure is not None]
-        for error in away:
-            text = f"{error.message}; the run begins without it, and uses it once it is there"
-            self.emit(Note(text=text, level="warning"))
+        for session, error in found:
+            if isinstance(error, HostAbsentError):
+                self._absent[session.place] = error.message
+                text = f"{error.message}; the run begins without it, and uses it once it is there"
+                self.emit(Note(text=text, level="warning"))
 
     def _make_session(self, place: Place) -> HostSession:
         log = self._settings.home / "logs" / f"agent-{place.name}.log"
@@ -195,10 +197,10 @@ class RemoteDevices:
         """
         kinds = {target: {device.kind for device in devices} for target, devices in grounds.items()}
         async with asyncio.TaskGroup() as group:
-            for place in self._absent:
-                group.create_task(self._await_host(place, kinds, join))
+            for place, why in self._absent.items():
+                group.create_task(self._await_host(place, why, kinds, join))
             while (further := await self._find_further()) is not None:
-                group.create_task(self._await_host(further, kinds, join))
+                group.create_task(self._await_host(further, "", kinds, join))
 
     async def _find_further(self) -> Place | None:
         """The next place of those that come; none, and a line, if there can be no more."""
@@ -209,9 +211,13 @@ class RemoteDevices:
             self.emit(Note(text=text, level="warning"))
             return None
 
-    async def _await_host(self, place: Place, kinds: Mapping[str, set[str]], join: Join) -> None:
-        """Try a host again until it has joined, or turns out to be of no use."""
-        delay_s = RETRY_S
+    async def _await_host(
+        self, place: Place, why: str, kinds: Mapping[str, set[str]], join: Join
+    ) -> None:
+        """Try a host again until it has joined, or turns out to be of no use. Each reason why it has not come
+        is one line; ``why`` was said already.
+        """
+        said, delay_s = {_without_numbers(why)}, RETRY_S
         while True:
             session = self._make_session(place)
             session.tell_lost = lambda _: None  # it was of no use yet
@@ -219,8 +225,12 @@ class RemoteDevices:
             try:
                 await session.open()
                 self._join(*await self._inspect(session), kinds, join)
-            except (HostAbsentError, SessionLostError):
+            except (HostAbsentError, SessionLostError) as error:
                 await session.close()
+                why = error.message if isinstance(error, TileyardError) else str(error)
+                if _without_numbers(why) not in said:
+                    said.add(_without_numbers(why))
+                    self.emit(Note(text=f"{why}; it is tried again", level="warning"))
             except (TileyardError, OSError) as error:
                 text = f"not used, although it has come: {error}"
                 self.emit(Note(text=text, level="warning"))
@@ -577,6 +587,11 @@ class RemoteSlot:
             yield
         except (SessionLostError, TileyardError, OSError) as error:
             raise LeaseLostError(str(error)) from error
+
+
+def _without_numbers(text: str) -> str:
+    """Reasons that differ in a number, such as a time or a port, are the same."""
+    return re.sub(r"\d+", "", text)
 
 
 async def _require_python(session: HostSession, path: str, own: str) -> None:

@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
-from tileyard.base.errors import HostAbsentError, UsageError
+from tileyard.base.errors import HostAbsentError, ToolMissingError, UsageError
 from tileyard.base.events import Event, HostJoined, HostLost, Note
-from tileyard.base.model import Device, Digest
+from tileyard.base.model import Batch, Device, Digest
 from tileyard.base.settings import Settings
 from tileyard.devices.holding import join_devices
 from tileyard.engine.hosts import agent as agents
@@ -40,6 +40,7 @@ from tileyard.engine.hosts.messages import (
     OfferObjects,
     OrderDone,
     ReleaseDevice,
+    RunOnDevice,
     WarmDevice,
 )
 from tileyard.engine.hosts.naming import parse_hosts
@@ -154,7 +155,7 @@ def test_a_run_does_not_wait_for_what_still_tries_to_reach_a_host(
     told = tmp_path / "told"
     os.mkfifo(told)
     command = ("sh", "-c", f"echo $$ > {told}; exec sleep 3600")
-    hosts._absent.append(Place("far", command, lost_code=ANY_CODE))
+    hosts._absent[Place("far", command, lost_code=ANY_CODE)] = ""
 
     async def use() -> psutil.Process:
         async with Joins().awaited(hosts):
@@ -369,6 +370,49 @@ def test_a_host_that_was_down_joins_once_it_is_up(
         asyncio.run(alone.find(("cpu",), title="", queue_limit_s=1.0))
 
 
+def test_each_reason_why_a_host_does_not_come_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each attempt, nor one that differs in a number from what was said before."""
+    monkeypatch.setattr(slots, "RETRY_S", 0.01)
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    tries = tmp_path / "tries"
+    says = "case $n in 1|2) echo port $n: no route;; 3|4) echo denied;; *) echo gone;; esac"
+    command = ("sh", "-c", f"echo >> {tries}; n=$(wc -l < {tries}); ({says}) >&2; exit 1")
+    hosts, told = RemoteDevices(NamedHosts(()), settings), list[str]()
+    begin = "host far: no agent began there"
+    hosts._absent[Place("far", command, lost_code=ANY_CODE)] = f"{begin}: port 0: no route"
+    is_told = asyncio.Event()
+
+    def tell(event: Event) -> None:
+        assert isinstance(event, Note)
+        told.append(event.text)
+        if len(told) == 2:
+            is_told.set()
+
+    hosts.emit = tell
+
+    async def use() -> None:
+        async with Joins().awaited(hosts), asyncio.timeout(60):
+            await is_told.wait()
+
+    asyncio.run(use())
+    assert told == [f"{begin}: {why}; it is tried again" for why in ("denied", "gone")]
+
+
+def test_a_command_that_is_not_here_is_one_line(tmp_path: Path) -> None:
+    """It is this host's lack: waiting for the other host would not help."""
+    file = tmp_path / "hosts.toml"
+    file.write_text('[[host]]\nname = "pod"\nreach = ["no-such-kubectl", "exec"]\n')
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+    hosts = RemoteDevices(parse_hosts(str(file)), settings)
+    complaint = (
+        "host pod: this host cannot start 'no-such-kubectl', the command that reaches it: No"
+    )
+    with pytest.raises(ToolMissingError, match=complaint):
+        asyncio.run(hosts.find((), title="", queue_limit_s=1.0))
+
+
 def test_groups_of_devices_join_and_are_not_counted(tmp_path: Path) -> None:
     """Cases that hold several devices may run on a host that joins; the line about it names the devices."""
     settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
@@ -553,10 +597,14 @@ def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
     """
     monkeypatch.setattr(sessions, "SILENCE_S", 1.0)
     monkeypatch.setattr(sessions, "GRACE_S", 1.0)
+    monkeypatch.setattr(sessions, "SILENT_END_LIMIT_S", 0.1)
     shell = ("sh", "-c", f"{shlex.join((sys.executable, *AGENT))}; exit {code}")
+    run = RunOnDevice(device="cpu:0", batch=Batch(id="b", cases=()), entries=())
 
     async def use() -> float:
         async with opened(tmp_path, Place("far", shell, lost_code=lost_code)) as session:
+            with pytest.raises(UsageError, match="was not offered"):
+                await session.ask(run, OrderDone)
             assert session._process is not None
             (agent,) = psutil.Process(session._process.pid).children()
             heard_s = session._heard_s
@@ -566,6 +614,24 @@ def test_a_case_is_not_run_elsewhere_while_it_may_still_run(
             return asyncio.get_running_loop().time() - heard_s
 
     assert asyncio.run(use()) >= least_s
+
+
+def test_an_agent_that_had_nothing_to_do_is_lost_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that ends while it is prepared, when its host joins."""
+    monkeypatch.setattr(sessions, "SILENT_END_LIMIT_S", 0.1)
+    greeting = Greeting(version=version("tileyard"), protocol=PROTOCOL, boot="b")
+    says = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.argv[1])); sys.exit(1)"
+    greets = (sys.executable, "-c", says, encode_frame(Answered(number=0, answer=greeting)).hex())
+
+    async def use() -> None:
+        async with asyncio.timeout(sessions.SILENCE_S / 2):
+            async with opened(tmp_path, Place("far", greets, lost_code=ANY_CODE)) as session:
+                with pytest.raises(SessionLostError, match="host far: its agent is gone"):
+                    await session.ask(WarmDevice(device="cpu:0"), OrderDone)
+
+    asyncio.run(use())
 
 
 def test_a_lease_waits_for_a_lost_host_and_a_device_without_quarantine_does_not_come_back(
