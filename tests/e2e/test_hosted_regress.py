@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.conftest import CommandLine
 from tests.e2e.repositories import make_history
+from tests.e2e.test_hosted_suites import DECLARED, REACHED
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,35 @@ def test_programs_of_two_revisions_end_there_as_here(cli: CommandLine, tmp_path:
     assert found[0]["notes"] == []
     (note,) = found[1]["notes"]
     assert note.startswith(f"head: modules in {project}/modules do not go to other hosts")
+
+
+PAIR = """
+name = "s"
+measure = { pattern = "^n: (.*)", unit = "n", better = "lower" }
+build = { argv = ["cp", "number", "{out}"], inputs = ["number"] }
+run = ["sh", "-c", "cat {build}/number; test {device_physical} = 0,5"]
+[[testcase]]
+name = "pair"
+devices = 2
+"""
+
+
+def test_programs_that_hold_two_cards_are_compared_on_another_host(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """Both sides get both of them."""
+    sides = [{"suite.toml": PAIR, "number": f"n: {number}\n"} for number in (100, 110)]
+    make_history(cli, tmp_path, sides)
+    far = cli.cwd / "far"
+    far.mkdir()
+    (far / "devices.toml").write_text("".join(DECLARED.format(number=n) for n in range(8)))
+    (cli.cwd / "hosts.toml").write_text(REACHED.format(host=1))
+    words = ("--hosts", "hosts.toml", "--devices", "npu", "--json")
+    done = cli.run("regress", "c0", ".", ".", *words)
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert sum_up(document) == {"pair": ("regressed", 100.0, 110.0, "", "")}
+    assert document["device"] == "npu:0@card1, npu:5@card1"
 
 
 def test_a_python_of_a_side_that_differs_there_is_one_line(

@@ -54,11 +54,14 @@ MEETING = """
 name = "meeting"
 env = ["PLACE"]
 limits = { run_s = 60 }
-run = ["sh", "-c", "cd $PLACE; touch up {testcase}; until test -e a -a -e b; do sleep 0.05; done"]
 [[testcase]]
-name = "a"
-[[testcase]]
-name = "b"
+name = "all"
+run = ["sh", "-c", '''
+cd $PLACE; touch up {case}
+if test {case} = first; then until test -e joined; do sleep 0.05; done; sleep 1
+else until test -e a -a -e b; do sleep 0.05; done; fi
+''']
+case = [{ name = "first" }, { name = "a" }, { name = "b" }]
 """
 HOSTS = """
 [[host]]
@@ -170,37 +173,47 @@ def test_each_fault_is_blamed_on_its_case(cli: CommandLine) -> None:
 def test_a_suite_of_kernels_ends_alike(place: CommandLine) -> None:
     """Kernels run on other hosts, also beside programs; devices of two hosts are not held at once."""
     (place.cwd / "suite.toml").write_text(MIXED, encoding="utf-8")
-    here = ends_of(place.run("test", "double.py", "--json"))
+    here = ends_of(place.run_json("test", "double.py"))
     there = ("test", "suite.toml", "--hosts", "local:2", "--devices", "cpu:0")
     refused = place.run(*there)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     names = "there are cpu:0@local-1, cpu:0@local-2"
     assert f"pair/default needs 2 devices of one kind on one host, and {names}" in refused.stderr
-    hosted = ends_of(place.run(*there, "--skip", "pair", "--json"))
+    hosted = ends_of(place.run_json(*there, "--skip", "pair"))
     assert here == {"double/small": ("passed", "cpu:0"), "double/large": ("passed", "cpu:0")}
     assert hosted.keys() == {*here, "program/default"}
     assert {*hosted.values()} <= {("passed", "cpu:0@local-1"), ("passed", "cpu:0@local-2")}
 
 
 def test_a_host_that_is_down_at_the_start_joins_once_it_is_up(cli: CommandLine) -> None:
-    """Two programs that wait for each other need both hosts; one that never comes holds nothing up."""
+    """Two programs that wait for each other need both hosts, although the run was planned for one; one that
+    never comes holds nothing up.
+    """
     cli.env["PLACE"] = str(cli.cwd)
     (cli.cwd / "suite.toml").write_text(MEETING, encoding="utf-8")
     (cli.cwd / "hosts.toml").write_text(HOSTS, encoding="utf-8")
-    done = cli.run("test", "suite.toml", "--hosts", "hosts.toml", "--slots", "1", "--json")
-    ends = ends_of(done)
-    assert {outcome for outcome, _ in ends.values()} == {"passed"}, done.stderr
-    assert {device for _, device in ends.values()} == {"slot:0@here", "slot:0@late"}
+    process = cli.start("test", "suite.toml", "--hosts", "hosts.toml", "--slots", "1", "--json")
+    assert process.stderr is not None
+    said: list[str] = []
+    while not (said and said[-1].startswith("host late has joined, with 1 device")):
+        said.append(process.stderr.readline())
+        assert said[-1], said
+    (cli.cwd / "joined").touch()
+    output, complaint = process.communicate(timeout=120)
+    result = json.loads(output)
+    ends = ends_of(result)
+    assert {outcome for outcome, _ in ends.values()} == {"passed"}, complaint
+    assert {ends[f"all/{name}"][1] for name in "ab"} == {"slot:0@here", "slot:0@late"}
+    assert [plan["slots"] for plan in result["plans"]] == [1]
+    assert result["makespan"]["slots"] == 2
     for name in ("late", "never"):
-        assert f"host {name}: no agent began there; the run begins without it" in done.stderr
-    assert "host late has joined, with 1 device" in done.stderr
+        assert f"host {name}: no agent began there; the run begins without it" in "".join(said)
 
 
-def ends_of(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
+def ends_of(result: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """The outcome and the device of each case of a suite."""
     return {
-        one["case"]: (one["outcome"], one["attempts"][0]["device"])
-        for one in json.loads(done.stdout)["verdicts"]
+        one["case"]: (one["outcome"], one["attempts"][0]["device"]) for one in result["verdicts"]
     }
 
 

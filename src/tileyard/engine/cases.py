@@ -5,8 +5,8 @@ Stages: waiting, preparing, prepared, building, built, running, judging (kernels
 import enum
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
 
 import msgspec
 
@@ -30,6 +30,11 @@ Ground = tuple[str, int]
 PATIENCE = 32
 MAX_RETRIES = 2
 """Number of further runs of a case that its device or host failed."""
+MAX_MOVES = 4
+"""Number of times that a batch goes to another kind of CPU."""
+SHARES = 2
+"""Number of parts per device into which batches are divided if further devices join: the current one and
+the next one."""
 
 
 class BuildQueue:
@@ -319,13 +324,38 @@ def _length_s(entry: Ready) -> float:
 
 @dataclass
 class _BatchState:
+    """A batch: how often it went to another ``kind`` of CPU, and if it is divided, the ``most`` cases of a
+    part.
+    """
+
     batch: Batch
     entry: Ready
     timed: bool
     is_run: bool
     kind: str = ""
+    moves: int = 0
+    most: int = 0
     looked_up: bool = False
     output_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether its cases may run apart from each other."""
+        return self.batch.order == "any" and not self.batch.alike
+
+    def narrow(self, name: str, cases: tuple[Case, ...]) -> "_BatchState":
+        """The part with these cases, as a batch of this name."""
+        own = {case.key for case in cases}
+        sizes = {case: size for case, size in self.output_bytes.items() if case in own}
+        expected_s, share = self.entry.expected_s, len(cases) / len(self.batch.cases)
+        entry = replace(
+            self.entry,
+            batch=name,
+            expected_s=None if expected_s is None else expected_s * share,
+            output_bytes=sum(sizes.values()),
+        )
+        batch = msgspec.structs.replace(self.batch, id=name, cases=cases)
+        return replace(self, batch=batch, entry=entry, output_bytes=sizes)
 
 
 class PlannedCases:
@@ -343,7 +373,7 @@ class PlannedCases:
         self._grounds = grounds
         self._kinds = kinds
         self._placed: Counter[str] = Counter()
-        self._moved = 0
+        self._parted = 0
         self.lost_kinds: set[str] = set()
         """The kinds of CPU for which no host is left that builds."""
         self.waiting: deque[str] = deque()
@@ -374,7 +404,6 @@ class PlannedCases:
         timed = any(case.timing is not None for case in batch.cases)
         kind = self._choose_kind(batch, usable)
         if kind:
-            self._placed[kind] += 1
             self._due.append(Place(cases=tuple(case.key for case in batch.cases), kind=kind))
         entry = Ready(
             batch=batch.id,
@@ -385,13 +414,18 @@ class PlannedCases:
             alone=batch.order != "any" or batch.process == "fresh",
         )
         is_run = batch.cases[0].until == "judged"
-        self._batches[batch.id] = _BatchState(batch, entry, timed, is_run, kind)
-        if is_run:
-            self._needed.count(entry.devices, 1)
+        self._enter(_BatchState(batch, entry, timed, is_run, kind))
         for case in batch.cases:
             self.stages[case.key] = Stage.WAITING
-            self._batch_of[case.key] = batch.id
             self.waiting.append(case.key)
+
+    def _enter(self, state: _BatchState) -> None:
+        self._batches[state.batch.id] = state
+        self._placed[state.kind] += 1
+        if state.is_run:
+            self._needed.count(state.entry.devices, 1)
+        for case in state.batch.cases:
+            self._batch_of[case.key] = state.batch.id
 
     def _choose_kind(self, batch: Batch, usable: frozenset[str]) -> str:
         """The kind of CPU with the fewest batches per usable device, empty if there is only one: so kinds get
@@ -443,7 +477,7 @@ class PlannedCases:
 
     def _has_other_kind(self, state: _BatchState, usable: frozenset[str]) -> bool:
         """Whether a batch can go to another kind of CPU."""
-        if not state.kind or state.batch.alike or state.batch.order != "any":
+        if not state.kind or not state.is_divisible or state.moves == MAX_MOVES:
             return False
         return any(
             devices & usable and kind not in self.lost_kinds
@@ -472,10 +506,13 @@ class PlannedCases:
         state.batch = msgspec.structs.replace(batch, cases=stay)
         if all(self.stages[case.key] is Stage.ENDED for case in stay):
             self._forget(batch.id)
-        self._moved += 1
-        self._add(
-            msgspec.structs.replace(batch, id=f"{batch.id}/{self._moved}", cases=left), usable
-        )
+        moved = msgspec.structs.replace(batch, id=self._name_part(batch), cases=left)
+        self._add(moved, usable)
+        self._batches[moved.id].moves = state.moves + 1
+
+    def _name_part(self, batch: Batch) -> str:
+        self._parted += 1
+        return f"{batch.id}/{self._parted}"
 
     def widen(
         self,
@@ -491,6 +528,42 @@ class PlannedCases:
                 self._needed.count(state.entry.devices, -1)
                 self._needed.count(devices, 1)
             self.ready.widen(state.entry, devices)
+
+    def divide(self, usable: frozenset[str]) -> bool:
+        """Divide the cases that have not begun among all devices, as further ones have joined; return whether
+        some of those that a device has got are needed for that.
+        """
+        left: Counter[frozenset[str]] = Counter()
+        states = [state for state in self._batches.values() if state.is_run and state.is_divisible]
+        for state in states:
+            left[state.entry.devices] += sum(map(self._is_left, state.batch.cases))
+        is_short = False
+        for state in states:
+            devices = state.entry.devices
+            state.most = max(1, ceil(left[devices] / (SHARES * len(devices & usable) or 1)))
+            running = sum(self.is_running(case.key) for case in state.batch.cases)
+            is_short = is_short or running > state.most
+            self._divide(state)
+        return is_short
+
+    def _is_left(self, case: Case) -> bool:
+        return self.stages[case.key] not in (Stage.JUDGING, Stage.ENDED)
+
+    def _divide(self, state: _BatchState) -> None:
+        """Have no more cases than that in a batch which no device has got; the others are further batches."""
+        batch, most = state.batch, state.most
+        free = [one for one in batch.cases if self._is_left(one) and not self.is_running(one.key)]
+        if not 0 < most < len(free):
+            return
+        parted = {case.key for case in free[most:]}
+        parts = {batch.id: tuple(case for case in batch.cases if case.key not in parted)}
+        for begin in range(most, len(free), most):
+            parts[self._name_part(batch)] = tuple(free[begin : begin + most])
+        self._forget_batch(state)
+        for name, cases in parts.items():
+            self._enter(state.narrow(name, cases))
+        for name in parts:
+            self._settle(name)
 
     def _find_devices(self, batch: Batch, kind: str) -> frozenset[str]:
         """The devices that can run a batch: one set for all alike, as it may name thousands."""
@@ -598,6 +671,8 @@ class PlannedCases:
         behind = {entry.batch for entry in self.ready}
         for case in left:
             self.move(case, Stage.BUILT)
+        for batch in {self._batch_of[case]: case for case in left}:
+            self._divide(self._batches[batch])
         self.ready.put_back([entry for entry in self.ready if entry.batch not in behind])
 
     def move(self, case: str, stage: Stage) -> None:
@@ -677,13 +752,17 @@ class PlannedCases:
             self.looked_up_now.add(batch)
             self._due.append(LookUp(batch=batch))
 
-    def _forget(self, batch: str) -> None:
-        state = self._batches.pop(batch)
+    def _forget_batch(self, state: _BatchState) -> None:
+        del self._batches[state.batch.id]
         if state.is_run:
             self._needed.count(state.entry.devices, -1)
-        self.ready.discard(batch)
-        self.looked_up_now.discard(batch)
+        self.ready.discard(state.batch.id)
         self._placed[state.kind] -= 1
+
+    def _forget(self, batch: str) -> None:
+        state = self._batches[batch]
+        self._forget_batch(state)
+        self.looked_up_now.discard(batch)
         for case in state.batch.cases:
             self._forget_case(case.key)
             self._lost.pop(case.key, None)

@@ -250,6 +250,10 @@ class Run(Record, tag="run"):
     cases: tuple[str, ...]
 
 
+class Withdraw(Record, tag="withdraw"):
+    """Take back the cases that devices have got and not begun."""
+
+
 class Judge(Record, tag="judge"):
     """Have the outputs of these cases judged: of kernels by the judge, which answers one Judge at a time."""
 
@@ -309,6 +313,7 @@ Command = (
     | LookUp
     | Acquire
     | Run
+    | Withdraw
     | Judge
     | Linger
     | Release

@@ -59,6 +59,7 @@ from tileyard.engine.commands import (
     StopAsked,
     Strand,
     TrimAsked,
+    Withdraw,
 )
 from tileyard.engine.compilers import Builder, Builders, CompilePool, choose_cores
 from tileyard.engine.judge import READY
@@ -360,6 +361,8 @@ class Driver:
             case Run(device=device, cases=cases):
                 members = [self._ledger.progress(case) for case in cases]
                 self._start(self._borrower.run(device, members))
+            case Withdraw():
+                self._withdraw()
             case Judge(cases=cases):
                 self._start(self._judge(cases))
             case Linger(device=device):
@@ -383,6 +386,9 @@ class Driver:
     def _drop(self, reason: str, fact: StopAsked | TrimAsked) -> None:
         self._drop_reason = reason
         self._tell(fact)
+        self._withdraw()
+
+    def _withdraw(self) -> None:
         # Not at once: a run that was ordered a moment ago is about to be submitted.
         asyncio.get_running_loop().call_soon(self._provider.withdraw)
 

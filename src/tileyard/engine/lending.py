@@ -236,10 +236,14 @@ class Lending:
     def __len__(self) -> int:
         return len(self._ordered)
 
-    def add(self, name: str, site: DeviceSite) -> None:
-        """Lend a further device, the last in order."""
-        self.usable |= {name}
-        self._add(name, site)
+    def add(self, sites: Mapping[str, DeviceSite]) -> None:
+        """Lend further devices, the last in order; others may share their cores from now on."""
+        for device in self._ordered:
+            device.is_shared = self._is_shared(device.site)
+            self._note(device)
+        self.usable |= sites.keys()
+        for name, site in sites.items():
+            self._add(name, site)
 
     def _add(self, name: str, site: DeviceSite) -> None:
         is_shared = self._is_shared(site)

@@ -48,6 +48,7 @@ from tileyard.engine.commands import (
     RunOver,
     StopAsked,
     TrimAsked,
+    Withdraw,
 )
 from tileyard.engine.lending import Borrowing, DeviceSite, Lease, Lending
 
@@ -265,9 +266,11 @@ class EngineState:
             window=fact.window,
         )
         self.cases.widen(self.site.grounds, self.site.kinds)
-        for name, site in fact.devices.items():
-            self._devices.add(name, site)
+        self._devices.add(fact.devices)
+        for name in fact.devices:
             self.cases.find_kind_again(name)
+        if self.cases.divide(self._devices.usable):
+            self._due.append(Withdraw())
 
     def _build_step(
         self, fact: CaseBuilt | BuildFailed | BuildLost | PartBuilt | CompilerFreed

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.engine.test_state import World, all_cores, batch, of_kind
 
 from tileyard.base.model import Batch, BuildKey, Outcome
-from tileyard.engine.cases import Site
+from tileyard.engine.cases import MAX_MOVES, Site
 from tileyard.engine.commands import (
     Acquire,
     AuthorFreed,
@@ -206,6 +206,21 @@ def test_without_another_kind_a_case_is_given_up() -> None:
     assert of_kind(commands, Strand, Drop) == [Strand(case=second, device="")]
     assert not of_kind(commands, Place)
     assert not of_kind(state.step(CaseFinished(case=second)), Strand, Place)
+
+
+def test_what_no_kind_builds_does_not_go_back_and_forth_for_ever() -> None:
+    """Although the hosts of each kind seem to be back whenever those of the other have failed."""
+    state = EngineState(two_kinds())
+    kinds = [*place_of(planned(state, *batches_of("a"))).values()]
+    commands: list[Command] = []
+    while not of_kind(commands, Strand):
+        assert len(kinds) <= 1 + MAX_MOVES
+        commands = lose_build_of(state, "a")
+        kinds += place_of(commands).values()
+        for looked_after in of_kind(commands, LookAfter):
+            assert isinstance(looked_after, LookAfter)
+            state.step(*(Readmitted(device=device) for device in looked_after.devices))
+    assert kinds == ["old", "new", "old", "new", "old"]
 
 
 def test_what_is_built_for_devices_that_are_given_up_is_built_anew() -> None:

@@ -76,12 +76,15 @@ def test_devices_are_listed_by_what_they_are(seed: int) -> None:
     """Whatever happens to devices, also to one that joins later, each is listed under what it is now."""
     chance = random.Random(seed)
     sites = {f"d{n}": DeviceSite(cores=frozenset({n % 3})) for n in range(6)}
-    lending = Lending(sites, lambda site: 0 in site.cores)
+    used = {0}
+    lending = Lending(sites, lambda site: not used.isdisjoint(site.cores))
     for step in range(120):
         if step == 40:
             sites["late"] = DeviceSite(cores=frozenset({7}))
-            lending.add("late", sites["late"])
+            used.add(1)  # by a compile worker that joins, too
+            lending.add({"late": sites["late"]})
         devices = [lending[name] for name in sites]
+        assert all(one.is_shared != used.isdisjoint(one.site.cores) for one in devices)
         change(chance.choice(devices), chance)
         for kind, is_so in DEFINITIONS.items():
             found = [device for device in devices if is_so(device)]
@@ -105,8 +108,7 @@ def test_a_device_that_joins_has_rivals() -> None:
     """Two cards that are lent together and one of them cannot both be held, whichever came first."""
     both = DeviceSite(count=2, parts=frozenset({"a", "b"}))
     lending = Lending({"a": DeviceSite(parts=frozenset({"a"})), "a*b": both})
-    lending.add("b", DeviceSite(parts=frozenset({"b"})))
-    lending.add("c", DeviceSite(parts=frozenset({"c"})))
+    lending.add({name: DeviceSite(parts=frozenset({name})) for name in "bc"})
     assert lending.rivals(lending["a*b"]) == [lending["a"], lending["b"]]
     assert lending.rivals(lending["b"]) == [lending["a*b"]]
     assert lending.rivals(lending["c"]) == []

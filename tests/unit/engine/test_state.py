@@ -59,6 +59,7 @@ from tileyard.engine.commands import (
     StopAsked,
     Strand,
     TrimAsked,
+    Withdraw,
 )
 from tileyard.engine.lending import MAX_STRIKES, DeviceSite
 from tileyard.engine.state import MAX_JUDGED, QUESTION_BYTES, EngineState, Unjudged
@@ -86,6 +87,7 @@ class World:
         self.ended: list[str] = []
         self.built: list[str] = []
         self.runs: list[Run] = []
+        self.withdrawn: list[Run] = []
         self.key_of: dict[str, str] = {}
         self.failing: set[str] = set()
         self.together: list[str] = []
@@ -95,7 +97,7 @@ class World:
         self.shared_core_violations = 0
         self.peak_builds = 0
 
-    def drive(self, stop_after: int = 10**9, stop: StopAsked | TrimAsked | None = None) -> None:
+    def drive(self, stop_after: int = 10**9, stop: Fact | None = None) -> None:
         """Run until nothing is left to do."""
         commands = self.state.start()
         steps = 0
@@ -141,10 +143,13 @@ class World:
                 )
                 self.held.add(device)
                 return [Leased(device=device)]
+            case Withdraw():
+                self.withdrawn += [one for one in self.under_way if isinstance(one, Run)]
+                return []
             case Run(cases=cases, device=device):
                 assert device in self.held
                 self.runs.append(command)
-                return self._run(cases, device)
+                return self._run(cases[:1] if command in self.withdrawn else cases, device)
             case Linger(device=device):
                 return [LingerOver(device=device)]
             case Release(device=device):
@@ -890,6 +895,52 @@ def test_a_device_that_joins_runs_what_was_planned_before() -> None:
     ready = {entry.batch: entry.devices for entry in state.cases.ready}
     assert ready["other"] == frozenset()
     assert all(ready[name] == {"board:0"} for name in ready if name == "bound")
+
+
+JOINED = Joined(
+    devices={"board:9": DeviceSite()},
+    grounds={("cpu", 1): frozenset({"board:9"})},
+    kinds={},
+    workers=(0, 1),
+    window=99,
+)
+
+
+def test_a_device_that_joins_gets_its_share_of_what_has_not_begun() -> None:
+    """Also of a batch that another device has got: it gives the rest back after the case that it runs."""
+    state = EngineState(boards(1))
+    state.start()
+    names = tuple(f"c{number}" for number in range(8))
+    prepared(state, batch("b", *names, timed=False), batch("other", "x", "y", timed=False))
+    (run,) = of_kind(state.step(Leased(device="board:0")), Run)
+    assert run == Run(device="board:0", cases=names)
+    commands = state.step(JOINED)
+    assert of_kind(commands, Withdraw)
+    assert Acquire(device="board:9", case="x") in commands
+    state.step(Leased(device="board:9"))
+    state.step(CaseFinished(case="c0", device="board:0", seconds=1.0))
+    state.step(RunOver(device="board:0", held=True))
+    parts = [len(state.cases.runnable(entry.batch)) for entry in state.cases.ready]
+    assert parts == [3, 1]
+    alone = EngineState(boards(1))
+    alone.start()
+    prepared(
+        alone, batch("b", *names[:1], timed=False), batch("p", "p1", "p2", order="interleaved")
+    )
+    alone.step(Leased(device="board:0"))
+    assert not of_kind(alone.step(JOINED), Withdraw)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_divided_ends_once(seed: int) -> None:
+    """Whatever has become of the cases of a batch, on devices that were there or have joined."""
+    batches = [batch(f"b{i}", *(f"b{i}.{n}" for n in range(9)), timed=False) for i in range(6)]
+    world = World(EngineState(boards(1)), batches, seed)
+    world.losses = {"b1.3": 1, "b4.0": 1}
+    world.drive(stop_after=20 + 5 * seed, stop=JOINED)
+    assert Counter(world.ended) == Counter(case.id for one in batches for case in one.cases)
+    assert world.state.is_idle
+    assert {run.device for run in world.runs} == {"board:0", "board:9"}
 
 
 def test_a_device_that_joined_is_given_up_and_comes_back_like_others() -> None:

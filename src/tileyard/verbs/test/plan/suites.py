@@ -487,12 +487,16 @@ class _OpenSuite:
         found: dict[str, list[tuple[Makespan, int]]] = {}
         started: Startup | None = None
         lead_s = self._achieved.measure_lead(ending.began_at)
+        joined_s = self._add_joined(ending.began_at)
+        slots = self._count_slots()
         for part in self._parts:
-            mine = {case.id for case in part.cases}
+            mine, held = {case.id for case in part.cases}, part.cases[0].work.devices
             spans = [span for span in self._achieved.spans if span.case in mine]
             steps = [one for one in self._achieved.steps if find_case(one.case) in mine]
-            for one in measure_makespans(spans, part.plan, ending.began_at, steps):
-                found.setdefault(part.target, []).append((one, part.cases[0].work.devices))
+            plan = msgspec.structs.replace(part.plan, slots=slots[part.target, held])
+            late_s = joined_s.get(part.target, 0.0)
+            for one in measure_makespans(spans, plan, ending.began_at, steps, late_s):
+                found.setdefault(part.target, []).append((one, held))
             started = measure_startup(
                 spans,
                 part.plan,
@@ -500,8 +504,18 @@ class _OpenSuite:
                 has_waited=self._achieved.has_waited,
                 rivals=self._achieved.steps if self._costs.shares_cores else (),
             )
-        slots = self._count_slots()
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
+
+    def _add_joined(self, began_at: float) -> dict[str, float]:
+        """Count the devices of hosts that have joined; the seconds until the last ones did, by target."""
+        joined_s: dict[str, float] = {}
+        for event in self._achieved.joined:
+            for target, devices in self._devices.items():
+                kinds = {device.kind for device in devices}
+                if more := tuple(device for device in event.devices if device.kind in kinds):
+                    self._devices[target] = (*devices, *more)
+                    joined_s[target] = event.at - began_at
+        return joined_s
 
     def _learn(self, known: Memory) -> Memory:
         testcases = {case.id: case.testcase for case in self._outlook.selection.cases}

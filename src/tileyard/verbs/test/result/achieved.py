@@ -1,7 +1,7 @@
 """How long cases took on their devices, against the best possible, and where the other time went."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,6 +11,7 @@ from tileyard.base.events import (
     CaseEnded,
     CaseStarted,
     Event,
+    HostJoined,
     StepEnded,
     StepKind,
 )
@@ -51,12 +52,15 @@ class Startup(Record):
 
 
 class Achieved:
-    """Records when cases and steps ran, and builds ended. ``made``: ids of cases with golden results."""
+    """Records when cases and steps ran, and builds ended. ``made``: ids of cases with golden results;
+    ``joined``: hosts that came while it went on.
+    """
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.steps: list[StepSpan] = []
         self.made: set[str] = set()
+        self.joined: list[HostJoined] = []
         self._builds: list[tuple[float, float]] = []
         self._building: dict[str, float] = {}
         self._begun: dict[str, tuple[str, float]] = {}
@@ -68,6 +72,8 @@ class Achieved:
                 self._building.setdefault(case, at)
             case BuildEnded(case=case, at=at) if case in self._building:
                 self._builds.append((self._building.pop(case), at))
+            case HostJoined():
+                self.joined.append(event)
             case StepEnded(case=case, step=step, at=at, seconds=seconds):
                 self.steps.append(StepSpan(case=case, step=step, begin=at - seconds, end=at))
             case CaseStarted(case=case, device=device, at=at):
@@ -108,10 +114,15 @@ class Achieved:
 
 
 def measure_makespans(
-    spans: Iterable[Span], plan: Plan, began: float, steps: Sequence[StepSpan] = ()
+    spans: Iterable[Span],
+    plan: Plan,
+    began: float,
+    steps: Sequence[StepSpan] = (),
+    joined_s: float = 0.0,
 ) -> list[Makespan]:
     """The makespan of these spans under a plan that started then; empty if nothing ran. ``steps`` are those
-    of the same cases beside their devices.
+    of the same cases beside their devices. The last of the plan's slots joined after ``joined_s``, 0 if none
+    did; pieces were then divided.
     """
     ordered = sorted(spans, key=lambda span: span.begin)
     if not ordered:
@@ -120,31 +131,25 @@ def measure_makespans(
     for span in ordered:
         took[span.case] = took.get(span.case, 0.0) + span.end - span.begin
     total_s = sum(took.values())
-    longest_s = max(sum(took.get(case, 0.0) for case in piece.cases) for piece in plan.pieces)
+    pieces = [[case] for case in took] if joined_s else [piece.cases for piece in plan.pieces]
+    longest_s = max(sum(took.get(case, 0.0) for case in cases) for cases in pieces)
     bound_s = max(longest_s, total_s / plan.slots)
     ends = [*(span.end for span in ordered), *(step.end for step in steps)]
-    achieved_s = max(ends) - began
-    return [
-        Makespan(
-            slots=plan.slots,
-            total_s=total_s,
-            bound_s=bound_s,
-            predicted_s=plan.predicted_s,
-            achieved_s=achieved_s,
-            guessed=plan.guessed,
-            low_s=plan.low_s,
-            high_s=plan.high_s,
-            reason="; ".join(
-                filter(
-                    None,
-                    (
-                        _explain(ordered, took, plan, began, achieved_s - bound_s),
-                        _explain_steps(steps, ordered, achieved_s),
-                    ),
-                )
-            ),
-        )
-    ]
+    found = Makespan(
+        slots=plan.slots,
+        total_s=total_s,
+        bound_s=bound_s,
+        predicted_s=plan.predicted_s,
+        achieved_s=max(ends) - began,
+        guessed=plan.guessed,
+        low_s=plan.low_s,
+        high_s=plan.high_s,
+    )
+    reasons = (
+        _explain(found, ordered, plan, began, joined_s),
+        _explain_steps(steps, ordered, found.achieved_s),
+    )
+    return [msgspec.structs.replace(found, reason="; ".join(filter(None, reasons)))]
 
 
 def measure_startup(
@@ -225,10 +230,10 @@ def join_makespans(makespans: Sequence[Makespan]) -> Makespan | None:
     )
 
 
-def _explain(
-    spans: list[Span], took: Mapping[str, float], plan: Plan, began: float, gap_s: float
-) -> str:
-    """Where the time beyond the bound went: before the first case, at the end, in between."""
+def _explain(found: Makespan, spans: list[Span], plan: Plan, began: float, joined_s: float) -> str:
+    """Where the time beyond the bound went: before the first case, before the last slot had joined, at the
+    end, in between.
+    """
     last = max(spans, key=lambda span: span.end)
     whole_s = last.end - began
     least_s = NOTICED * whole_s
@@ -236,15 +241,17 @@ def _explain(
     tail_at = _find_tail(spans, min(plan.slots, len(spans)))
     tail_s = last.end - tail_at
     parts = []
-    is_noticed = gap_s > least_s
+    is_noticed = found.achieved_s - found.bound_s > least_s
     if is_noticed and lead_s > least_s:
         parts.append(f"{lead_s:.1f} s before the first case could start")
+    if is_noticed and joined_s > least_s:
+        parts.append(f"{joined_s:.1f} s before the last of {plan.slots} slots had joined")
     if is_noticed and tail_s > least_s:
         parts.append(
             f"fewer than {plan.slots} slots busy for the last {tail_s:.1f} s, for {last.case}"
         )
     expected_s = plan.total_s - plan.startup_s * len(plan.pieces)
-    error_s = sum(took.values()) - expected_s
+    error_s = found.total_s - expected_s
     if expected_s > 0 and not plan.guessed and abs(error_s) > least_s * plan.slots:
         parts.append(_describe_error(error_s / expected_s))
     if is_noticed and not parts:

@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 
-from tileyard.base.events import BuildEnded, BuildStarted, CaseEnded, CaseStarted, Note, StepEnded
+from tileyard.base.events import (
+    BuildEnded,
+    BuildStarted,
+    CaseEnded,
+    CaseStarted,
+    HostJoined,
+    Note,
+    StepEnded,
+)
 from tileyard.base.model import Outcome, Trial
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.result.achieved import (
@@ -55,8 +63,10 @@ def ended(case: str, run_s: float, attempt: int = 1) -> CaseEnded:
 def test_spans_are_kept_of_what_ran() -> None:
     """From where it began, for as long as it ran; attempts belong to their case, what never ran to none."""
     achieved = Achieved()
+    joined = HostJoined(host="late", at=11.0)
     for event in (
         CaseStarted(case="t/a", device="slot:1", at=10.0),
+        joined,
         Note(text="something else"),
         ended("t/a", 2.0),
         ended("t/proven", 0.0),
@@ -66,6 +76,15 @@ def test_spans_are_kept_of_what_ran() -> None:
         achieved(event)
     expected = [span("t/a", 10.0, 12.0, "slot:1"), span("t/a", 20.0, 23.0)]
     assert achieved.spans == expected
+    assert achieved.joined == [joined]
+
+
+def test_slots_that_joined_count() -> None:
+    """From when is said, and the bound is that of cases: pieces are divided for them."""
+    spans = [span("a", 0.0, 4.0), span("b", 4.0, 6.0), span("c", 3.0, 6.0, "slot:1")]
+    (found,) = measure_makespans(spans, plan(2, ("a", "b", "c")), 0.0, joined_s=3.0)
+    assert (found.slots, found.bound_s, found.achieved_s) == (2, 4.5, 6.0)
+    assert found.reason == "3.0 s before the last of 2 slots had joined"
 
 
 def test_nothing_ran_is_no_makespan() -> None:
