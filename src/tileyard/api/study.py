@@ -35,7 +35,7 @@ from tileyard.verbs.tune.options import (
     start_table,
     start_tune,
 )
-from tileyard.verbs.tune.result.records import CurvePoint, Final, StudyResult, TableResult
+from tileyard.verbs.tune.result.records import CurvePoint, Final, StudyResult, TableResult, Tradeoff
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study, render_study
 from tileyard.verbs.tune.view.table import print_dispatch, render_dispatch
@@ -187,6 +187,13 @@ class Study:
     def finals(self) -> tuple[Final, ...]:
         """The finalists, the winner first; empty if no other config came near it."""
         return self.result.finals
+
+    @property
+    def pareto(self) -> tuple[Tradeoff, ...]:
+        """The Pareto set of latency and the measure that ``tune(..., pareto=NAME)`` names, the fastest first;
+        empty without one.
+        """
+        return self.result.pareto
 
     @property
     def ties(self) -> list[dict[str, Value]]:

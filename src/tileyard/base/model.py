@@ -406,7 +406,8 @@ class Case(Record):
     it once ``checked`` for undefined behaviour, ``built``, or ``packed`` with inputs and reference.
     ``control`` marks what cannot win: the second of an A/A pair, a further check, or, timed alone, a kernel
     that compares devices, measured in each run. ``abandon_above_ns`` is the best median's upper bound when
-    planned, or 0; ``expected_s`` the run time, None for that of earlier trials.
+    planned, or 0; ``expected_s`` the run time, None for that of earlier trials. A binary whose facts exceed
+    ``bounds``, by name, is not run, if its batch is ``alike``.
     """
 
     id: str
@@ -425,6 +426,7 @@ class Case(Record):
     control: bool = False
     abandon_above_ns: float = 0.0
     expected_s: float | None = None
+    bounds: dict[str, float] = {}
 
     @property
     def key(self) -> str:
@@ -556,7 +558,7 @@ class Trial(Record):
     none, ``limits`` are the case's. ``case`` is its id, ``attempt`` the number, ``shape`` the name
     of the arguments. ``kernel`` is empty for programs, ``suite`` and ``testcase`` for none.
     ``attempts`` before failed through device or host. ``revision`` is its side's; ``silicon`` the
-    device's identity if timed. ``too_large``: no device of the target has room for the build.
+    device's identity if timed. ``too_large``: no device of the target has room for the build, or its study.
     """
 
     id: str

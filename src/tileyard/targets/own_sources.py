@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -83,11 +84,15 @@ class Resources(Record):
 
 
 class Reported(Record):
-    """The part of an artifact's details that is compared and shown; empty for other targets."""
+    """The part of an artifact's details that is compared and shown; empty for other targets.
+
+    ``facts`` are numbers of the whole binary that a study can bound, by their names in the target's NEEDS.
+    """
 
     resources: tuple[Resources, ...] = ()
     compiler: str = ""
     flags: tuple[str, ...] = ()
+    facts: dict[str, int] = {}
 
 
 def read_reported(details: str) -> Reported:
@@ -96,3 +101,11 @@ def read_reported(details: str) -> Reported:
         return decode_json(details, Reported) if details else Reported()
     except msgspec.DecodeError:
         return Reported()
+
+
+def describe_excess(facts: Mapping[str, float], bounds: Mapping[str, float]) -> str:
+    """The first of the ``bounds`` that facts of a binary exceed; empty if there is none."""
+    for name, most in bounds.items():
+        if facts.get(name, 0) > most:
+            return f"{name} is {facts[name]:.15g}, and its bound {most:.15g}"
+    return ""

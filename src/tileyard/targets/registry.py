@@ -34,6 +34,7 @@ class Needs(NamedTuple):
 
     ``emits`` maps the words of ``--emit`` to the files of the texts that it generates. ``figures`` are those
     that its compilers report of a binary, as limits name them; None if that is not known ahead.
+    ``facts`` are the numbers of a binary, known once it is built, that a study can bound; None likewise.
     ``has_launch_record``: an artifact's details are those of ``targets.cuda.records``.
 
     ``fit`` names a function of the target's name and a device that raises UsageError if artifacts do not run
@@ -53,6 +54,7 @@ class Needs(NamedTuple):
     uses_all_cores: bool = False
     emits: Mapping[str, str] = {}
     figures: tuple[str, ...] | None = ()
+    facts: tuple[str, ...] | None = ()
     has_launch_record: bool = False
     fit: str = ""
     native: str = ""
@@ -60,7 +62,7 @@ class Needs(NamedTuple):
     sanitizes: str = ""
 
 
-OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True, figures=None)
+OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True, figures=None, facts=None)
 """The needs of a plugin's target: it runs on any device that is named for it."""
 OF_SIMULATORS = OF_PLUGINS._replace(device_class="sim")
 """The needs of a plugin's target called ``sim``."""

@@ -42,7 +42,14 @@ from tileyard.base.settings import Settings
 from tileyard.show.progress import Progress
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import format_rate, format_seconds, format_time
-from tileyard.verbs.tune.result.records import CompileResult, Control, Final, KeptOut, StudyResult
+from tileyard.verbs.tune.result.records import (
+    CompileResult,
+    Control,
+    Final,
+    KeptOut,
+    StudyResult,
+    Tradeoff,
+)
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study, render_study
 from tileyard.verbs.tune.view.trials import Trials
@@ -143,6 +150,26 @@ def test_each_silicon_is_shown_with_its_winner_and_what_was_kept_out() -> None:
     assert [line for line in said.splitlines() if line.startswith("best: ")] == [
         "best: tile=1 on red",
         "best: tile=2 on blue",
+    ]
+
+
+def test_a_pareto_set_is_a_table_of_its_own() -> None:
+    """The fastest first, each with both measures."""
+    found = result()
+    members = tuple(
+        Tradeoff(trial=one.id, config=one.config, measurement=one.measurement, amount=amount)
+        for one, amount in zip(found.trials, (65536.0, 512.0), strict=False)
+        if one.measurement is not None
+    )
+    file = io.StringIO()
+    found = msgspec.structs.replace(found, second="scratch_bytes", pareto=members)
+    print_study(Console(file=file, width=200), found, Path("home"))
+    lines = file.getvalue().splitlines()
+    begin = lines.index("Pareto set of latency and scratch_bytes")
+    assert [line.split() for line in lines[begin + 1 : begin + 4]] == [
+        ["tile", "latency", "±", "95", "%", "scratch_bytes"],
+        ["1", "2", "ms", *lines[begin + 2].split()[3:5], "64", "KiB"],
+        ["2", "2.01", "ms", *lines[begin + 3].split()[3:5], "512", "B"],
     ]
 
 

@@ -127,7 +127,7 @@ class Details(Record):
     begin with ``tags`` numbers of 8 bytes; ``shared_bytes`` are for all threads and begin with
     ``claims`` numbers of 4 bytes, all 0 when a grid begins. The ``grids`` run one after another.
     ``faults`` describes the kernel's own failures, number 1 first. ``features`` are the CPU
-    features that the binary may use, by the kernel's names.
+    features that the binary may use, by the kernel's names. ``facts``: see ``Reported``.
     """
 
     signature: Program
@@ -139,6 +139,7 @@ class Details(Record):
     faults: tuple[Fault, ...]
     arch: str
     features: tuple[str, ...]
+    facts: dict[str, int] = {}
     abi: int = ABI_VERSION
 
 

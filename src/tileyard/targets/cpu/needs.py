@@ -10,4 +10,5 @@ NEEDS = Needs(
     emits={"c": "kernel.c"},
     shift="tileyard.targets.cpu.toolchain:list_shifted",
     sanitizes="sanitize=1",
+    facts=("scratch_bytes", "workspace_bytes"),
 )

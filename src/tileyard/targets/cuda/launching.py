@@ -118,7 +118,8 @@ class LaunchRecord(Record):
 
 class Details(Record):
     """The target's part of the manifest. ``compiler`` names the binary's compilers, ``cuda`` the
-    oldest CUDA release whose driver loads the cubin. ``precisions`` are those of a launch.
+    oldest CUDA release whose driver loads the cubin. ``precisions`` are those of a launch. ``facts``: see
+    ``Reported``.
     """
 
     arch: str
@@ -128,6 +129,7 @@ class Details(Record):
     cuda: tuple[int, int]
     flags: tuple[str, ...] = ()
     precisions: dict[str, str] = {}
+    facts: dict[str, int] = {}
     version: int = DETAILS_VERSION
 
 

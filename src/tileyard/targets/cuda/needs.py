@@ -26,6 +26,10 @@ NEEDS = Needs(
         *("registers", "spills", "stack", "shared", "threads", "occupancy", "code", "instructions"),
         *(f"mix.{kind}" for kind in KINDS),
     ),
+    facts=(
+        *("registers", "spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes"),
+        "workspace_bytes",
+    ),
     has_launch_record=True,
     fit="tileyard.targets.cuda.fitting:require_fit",
     native="tileyard.targets.cuda.fitting:native_architecture",

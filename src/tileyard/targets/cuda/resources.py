@@ -7,7 +7,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elftools.common.exceptions import ELFError
@@ -143,6 +143,33 @@ def read_resources(
         _describe(functions[symbol], one, architecture, spills.get(symbol, 0))
         for symbol, one in launches.items()
     )
+
+
+def list_facts(resources: Sequence[Resources], launch: LaunchRecord) -> dict[str, int]:
+    """The facts of NEEDS, without those that a call decides: each the largest of the functions, and the
+    memory of a call beside its tensors.
+    """
+    found = {
+        "registers": [one.registers for one in resources],
+        "spilled_bytes": [one.spilled_bytes for one in resources],
+        "stack_bytes": [one.stack_bytes for one in resources],
+        "shared_bytes": [
+            None
+            if one.dynamic_shared_bytes is None
+            else one.shared_bytes + one.dynamic_shared_bytes
+            for one in resources
+        ],
+        "code_bytes": [one.code_bytes for one in resources],
+    }
+    facts = {
+        name: max(numbers)
+        for name, values in found.items()
+        if len(numbers := [one for one in values if one is not None]) == len(values) > 0
+    }
+    sizes = [size for size in map(_known, launch.workspaces) if size is not None]
+    if len(sizes) == len(launch.workspaces):
+        facts["workspace_bytes"] = sum(sizes)
+    return facts
 
 
 def _describe(

@@ -44,7 +44,7 @@ from tileyard.targets.cuda.nvrtc import (
     supported_architectures,
 )
 from tileyard.targets.cuda.packages import INSTALL, cuda_include, find_tilelang, headers_version
-from tileyard.targets.cuda.resources import read_resources
+from tileyard.targets.cuda.resources import list_facts, read_resources
 from tileyard.targets.own_sources import LOG_FILE, digest_own_sources, first_error
 
 TF32 = {"float32": "tfloat32"}
@@ -235,14 +235,16 @@ class CudaTarget:
         (folder / HOST_FILE).write_text(one.host)
         if one.tilelang:
             (folder / TILELANG_FILE).write_text(one.tilelang)
+        resources = read_resources(cubin, one.launch, self.architecture, said)
         details = Details(
             arch=self.architecture.name,
             launch=one.launch,
-            resources=read_resources(cubin, one.launch, self.architecture, said),
+            resources=resources,
             compiler=f"NVRTC {'.'.join(map(str, nvrtc_version()))}, TileLang {find_tilelang()}",
             cuda=nvrtc_version(),
             flags=one.flags,
             precisions=TF32 if _TF32.search(one.member.text) else {},
+            facts=list_facts(resources, one.launch),
         )
         return Build(
             outcome=Outcome.PASSED,

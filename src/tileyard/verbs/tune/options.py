@@ -77,6 +77,9 @@ from tileyard.show.values import (
     Pairs,
     Repeats,
     Share,
+    parse_bytes,
+    parse_factor,
+    parse_pairs,
     parse_share,
     read_lists,
     read_names,
@@ -116,7 +119,7 @@ InFlight = Annotated[
     int,
     Option("With recorded spaces: number of trials under way at once.", default=1, least=1),
 ]
-OF_REPLAYS = ("trials", "strategy", "budget")
+OF_REPLAYS = ("trials", "strategy", "budget", "bound", "pareto")
 """The options of a study that count for recorded spaces, too."""
 OF_SOURCES = (
     *("arg", "shape", "config", "space", "where", "inputs", "flops", "reference", "check_sync"),
@@ -250,6 +253,17 @@ def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
     return known if "all" in asked else tuple(kind for kind in known if kind in asked)
 
 
+def _read_bounds(given: Pairs, option: str) -> dict[str, float]:
+    """The most of each number, by name: a size where the name ends with ``_bytes``. Raises UsageError."""
+    if isinstance(given, Mapping):
+        given = [f"{name}={most}" for name, most in given.items()]
+    bounds = {}
+    for name, text in parse_pairs(given or (), option).items():
+        read = parse_bytes if name.endswith("_bytes") else parse_factor
+        bounds[name] = float(read(text, f"{option} {name}") or 0)
+    return bounds
+
+
 def _read_rules(given: WhereSource | None, _option: str) -> tuple[str, ...]:
     """The constraints among rules: functions stay in the caller's process. Raises UsageError."""
     return tuple(rule for rule in list_rules(given) if isinstance(rule, str))
@@ -333,6 +347,22 @@ class StudyOptions(TypedDict, total=False):
         NamesOption(
             "Also report which configs can be built for a target such as cuda:sm_90a; repeatable.",
             metavar="TARGET",
+        ),
+    ]
+    bound: Annotated[
+        Pairs,
+        Option(
+            "The most that a number of the binary may be, such as shared_bytes=96KiB: what exceeds it is not "
+            "run.",
+            metavar="NAME=MOST",
+            read=_read_bounds,
+        ),
+    ]
+    pareto: Annotated[
+        str,
+        Text(
+            "Find the Pareto set of latency and a number of the binary, such as workspace_bytes.",
+            metavar="NAME",
         ),
     ]
     trials: TrialCount
@@ -435,7 +465,9 @@ class TuneRequest(Record):
     is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening are held again
     after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not
     recorded, and finals are held. With ``require_check`` a config wins only if its results were compared. It
-    must also be right on the inputs of all ``draws``. ``check_sync`` is as in a yard. If there is a target
+    must also be right on the inputs of all ``draws``, and no fact of its binary may exceed the ``bounds``.
+    With the name of a fact ``pareto`` the Pareto set of latency and that is found.
+    ``check_sync`` is as in a yard. If there is a target
     ``sanitized``, a config is timed only once its
     build for that is right; those builds are never timed.
     """
@@ -454,6 +486,8 @@ class TuneRequest(Record):
     atol: float | None = None
     trials: int = MOST_TRIALS
     strategy: str = "auto"
+    bounds: dict[str, float] = {}
+    pareto: str = ""
     budget_s: float | None = None
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()
@@ -583,6 +617,7 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
         timing=_make_timing(values),
         check_sync=False if bundle else options["check_sync"],  # its configs have no Program
         finals_only=options["finals"],
+        bounds=values["bound"],
         keeps_default=True,
         draws=_list_draws(options["seeds"], values["edge_values"], check=options["check"]),
         sanitized=target_at(target, level, sanitize=True) if options["sanitize"] else "",
@@ -612,7 +647,8 @@ def start_table(start: StartTune, given: TuneOptions) -> StartTable | None:
         raise UsageError("--shape and --shapes contradict each other: choose one")
     unproven = {"--seeds": options["seeds"] > 1, "--edge-values": options["edge_values"]}
     why = "with --shapes" if listed is not None else "with several shapes"
-    single = {"--also-build": options["also_build"], "--time-reference": options["time_reference"]}
+    names_one = ("also_build", "time_reference", "pareto")
+    single = {f"--{name.replace('_', '-')}": options[name] for name in names_one}
     refuse_unused(why, {**single, **unproven})
     shapes = cross_shapes(names, several) if listed is None else read_shapes(listed)
     for shape in () if listed is None else shapes:

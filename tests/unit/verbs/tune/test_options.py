@@ -104,6 +104,13 @@ def test_options_that_contradict_shapes_are_refused(given: TuneOptions, expected
     assert str(refused.value).startswith(expected)
 
 
+def test_a_bound_is_a_size_or_a_number() -> None:
+    """By the end of its name, as text and as a plain value."""
+    for bound in (["x_bytes=2KiB", "registers=128"], {"x_bytes": 2048, "registers": 128}):
+        request = start_tune("", "", {"bound": bound}).request
+        assert request.bounds == {"x_bytes": 2048.0, "registers": 128.0}
+
+
 def cross(given: TuneOptions) -> list[tuple[str, dict[str, object], str]]:
     """What the options make of several sizes: the name, the arguments and the place of each shape."""
     table = start_table(start_tune("", "", given), given)
@@ -145,6 +152,13 @@ def test_several_named_shapes_are_as_many() -> None:
             {"arg": ["M=1,2"], "time_reference": True},
             "--time-reference has no effect with several shapes",
         ),
+        ({"arg": ["M=1,2"], "pareto": "x"}, "--pareto has no effect with several shapes"),
+        (
+            {"bound": ["x_bytes=much"]},
+            "--bound x_bytes: 'much' is not a size such as 512MiB or 8GiB",
+        ),
+        ({"bound": {"registers": -1}}, "--bound registers '-1' is not a number such as 1e-3"),
+        ({"bound": ["x"]}, "--bound 'x' is not of the form KEY=VALUE"),
         ({"within": "5%"}, "--within has no effect without --shapes or several sizes"),
         (
             {"arg": {"M": list(range(101)), "N": list(range(101))}},

@@ -79,17 +79,20 @@ def generate(
             _entry(entries),
         ]
     )
+    scratch_bytes = max(plan.scratch_bytes for plan in plans) * (2 if is_sanitized else 1)
+    shared_bytes = max(plan.shared_bytes for plan in plans)
     details = Details(
         # Without the launch's threads: nothing here depends on them; equal binaries have equal signatures.
         signature=Program(program.name, program.params, program.dims, program.grid, (), (), ()),
-        scratch_bytes=max(plan.scratch_bytes for plan in plans) * (2 if is_sanitized else 1),
-        shared_bytes=max(plan.shared_bytes for plan in plans),
+        scratch_bytes=scratch_bytes,
+        shared_bytes=shared_bytes,
         claims=max(plan.claims for plan in plans),
         tags=max(plan.keeping.tags for plan in plans),
         grids=len(grids),
         faults=tuple(faults),
         arch=machine.arch,
         features=machine.features,
+        facts={"scratch_bytes": scratch_bytes, "workspace_bytes": shared_bytes},
     )
     return Generated(text=text, details=details)
 

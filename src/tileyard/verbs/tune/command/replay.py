@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from tileyard.show.opening import present
+from tileyard.verbs.tune.plan.goals import Goals, check_facts
 from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
 from tileyard.verbs.tune.plan.strategies.base import check_strategy, make_strategy
@@ -14,7 +15,10 @@ def replay(values: dict[str, Any], *, as_json: bool) -> int:
     """Replay what the options say, show it, and return the exit status."""
     name = values["strategy"]
     check_strategy(name)
-    arena = Arena(read_space(values["replay"]), values["replay"])
+    space, second = read_space(values["replay"]), values["pareto"]
+    goals = Goals(bounds=values["bound"], second=second)
+    check_facts(goals.options, space.measures, space.name or values["replay"])
+    arena = Arena(space.within(goals.bounds), values["replay"], second)
     found = arena.replay(
         name,
         partial(make_strategy, name),

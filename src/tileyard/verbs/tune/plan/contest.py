@@ -37,6 +37,7 @@ from tileyard.verbs.tune.plan.finals import (
     list_contenders,
     list_unclear,
 )
+from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.silicon import Alike
 from tileyard.verbs.tune.result.records import Final, Incumbent, one_per_binary
 
@@ -54,14 +55,14 @@ Take = Callable[[Trial], None]
 
 class Contest:
     """The configs of a study on ``devices`` of one kind. ``number`` counts the kinds from 0 if there are
-    several.
+    several. ``goals`` are what is sought besides short times.
 
     ``make_case`` makes the case of a config under a name. ``learn`` is called with each trial of a config by
     itself, as it counts. The winner is the first of the named ``incumbents`` that none is clearly faster
     than, so each of them that is right meets it.
     """
 
-    def __init__(  # noqa: PLR0913 - the last two by keyword only
+    def __init__(  # noqa: PLR0913 - the last three by keyword only
         self,
         request: TuneRequest,
         make_case: Callable[[str, Config], Case],
@@ -70,8 +71,10 @@ class Contest:
         *,
         learn: Take = lambda _: None,
         incumbents: Sequence[tuple[str, Config]] = (),
+        goals: Goals = TIME_ALONE,
     ) -> None:
         self._request = request
+        self._goals = goals
         self._make = make_case
         self._learn = learn
         self._suffix = f"-{number + 1}" if number else ""
@@ -123,6 +126,13 @@ class Contest:
             if has_met and duel.best is not found.best:
                 return duel  # an incumbent that the screening found slower, and is not
         return found
+
+    @property
+    def front(self) -> list[Trial]:
+        """The Pareto set, the least amount first; none of a disturbed study, or with one goal."""
+        if not self._goals.second or self.is_disturbed:
+            return []
+        return self._list_front(self._held.trials)
 
     @property
     def incumbents(self) -> tuple[Incumbent, ...]:
@@ -430,7 +440,9 @@ class Contest:
 
     def _case(self, name: str, config: Config, *, control: bool = False) -> Case:
         case = self._make(name, dict(config))
-        timing = case.timing and msgspec.structs.replace(case.timing, group=self._name(STUDY))
+        # Where the slow may win by their second measure, none is abandoned.
+        group = "" if self._goals.second else self._name(STUDY)
+        timing = case.timing and msgspec.structs.replace(case.timing, group=group)
         return msgspec.structs.replace(case, timing=timing, control=control)
 
     def _screening(self, key: str, config: Config, devices: tuple[str, ...]) -> Batch:
@@ -438,8 +450,9 @@ class Contest:
         case = msgspec.structs.replace(
             self._case(self._names[key] + (f"-again{times}" if times > 1 else ""), config),
             abandon_above_ns=0.0
-            if key in self._incumbents
+            if key in self._incumbents or self._goals.second
             else find_bound_ns(filter(self._is_right, self._screened.values())),
+            bounds=dict(self._goals.bounds),
         )
         self._pending[case.key] = partial(self._take_screened, key)
         return Batch(id=case.id, cases=(case,), alike=True, known=self._known, devices=devices)
@@ -459,11 +472,22 @@ class Contest:
         return msgspec.structs.replace(batch, alike=False, known="ignored")
 
     def _choose(self, passed: Sequence[Trial], left_ns: float = math.inf) -> list[Trial]:
-        return choose_finalists(self._list_distinct(passed), self._request.finalists, left_ns)
+        distinct, most = self._list_distinct(passed), self._request.finalists
+        if not self._goals.second:
+            return [*choose_finalists(distinct, most, left_ns)]
+        always = self._list_incumbents(distinct)
+        return self._goals.choose_finalists(distinct, most, left_ns, always)
 
     def _judge(self, trials: Sequence[Trial]) -> Verdict:
         confidence = self._request.timing.confidence
-        return judge_finals(self.rank(), trials, confidence, self._incumbents)
+        firsts: Iterable[str] = self._incumbents
+        if self._goals.second:
+            firsts = [canonical_json(one.config) for one in self._list_front(trials)[-1:]]
+        return judge_finals(self.rank(), trials, confidence, firsts)
+
+    def _list_front(self, trials: Sequence[Trial]) -> list[Trial]:
+        confidence = self._request.timing.confidence
+        return self._goals.list_front(self.rank(), trials, confidence, self._incumbents)
 
     def _judge_held(self) -> Verdict:
         """The verdict of the finals alone."""
@@ -484,12 +508,16 @@ class Contest:
             return "not tried"
         if self._is_right(trial):
             return ""
-        return ": ".join(filter(None, (str(trial.outcome), trial.message)))
+        end = "" if trial.too_large else str(trial.outcome)
+        return ": ".join(filter(None, (end, trial.message)))
 
     def _list_tied(self) -> list[Trial]:
-        """The winner of all meetings so far, and those that cannot be distinguished from it."""
+        """The winner of all meetings so far, and those that cannot be distinguished from it; with a second
+        goal all, since each may be one of the set.
+        """
         finals = list_complete(self._judge_held().finals)
-        return [self._screened[canonical_json(one.config)] for one in finals if one.tied]
+        tied = [one for one in finals if one.tied or self._goals.second]
+        return [self._screened[canonical_json(one.config)] for one in tied]
 
     def _list_same(self, trial: Trial) -> list[Trial]:
         """The trials of all configs with the binary of this trial."""
@@ -497,7 +525,7 @@ class Contest:
         return [one for one in all_ if one is trial or (binary and one.keys.binary == binary)]
 
     def _take_screened(self, key: str, trial: Trial) -> None:
-        self._screened[key] = trial
+        self._screened[key] = trial = self._goals.judge(trial)
         self.alike.use(trial)
         self._learn(self._as_it_counts(trial))
 

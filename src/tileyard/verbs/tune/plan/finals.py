@@ -87,13 +87,19 @@ def list_unclear(passed: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def choose_finalists(passed: Sequence[Trial], most: int, left_ns: float) -> list[Trial]:
+def choose_finalists(passed: Sequence[Trial], most: int, left_ns: float) -> Sequence[Trial]:
     """At most ``most`` contenders, as many as can be timed in turn, in ``left_ns``."""
-    chosen = list_contenders(passed)[: max(most, 1)]
+    return fit_finalists(list_contenders(passed)[: max(most, 1)], passed, left_ns)
+
+
+def fit_finalists(
+    chosen: Sequence[Trial], passed: Sequence[Trial], left_ns: float, fewest: int = FEWEST_FINALISTS
+) -> Sequence[Trial]:
+    """As many of the chosen as can be timed in turn in ``left_ns``, and at least ``fewest``."""
     spent_ns = accumulate(2 * FEWEST_ROUNDS * median_ns(trial) for trial in chosen)
     # The first meeting may be longer than planned: what is not in it cannot win.
     time_ns = min(2 * MEETING_NS if is_disturbed(passed) else MOST_NS, left_ns)
-    return chosen[: max(FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
+    return chosen[: max(fewest, FEWEST_FINALISTS, sum(one <= time_ns for one in spent_ns))]
 
 
 def _is_clear(measured: Measurement, bound_ns: float) -> bool:

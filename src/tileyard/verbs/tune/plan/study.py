@@ -25,6 +25,7 @@ from tileyard.base.model import (
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.contest import Contest
 from tileyard.verbs.tune.plan.deciding import Sweep, make_cases
+from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.silicon import split_by_silicon
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.result.records import StudyResult
@@ -52,10 +53,10 @@ class Study:
     """A CaseSource: screening batches of one case, then checks of configs that may win on further inputs, and
     builds for the targets ``also_build``, then finals: interleaved batches per kind of silicon. Without
     ``devices`` it is unknown where cases run. Finals are held again after a pause, which ``ask`` waits for
-    with ``sleep`` and ``plan`` does not.
+    with ``sleep`` and ``plan`` does not. ``goals`` are what is sought besides short times.
     """
 
-    def __init__(  # noqa: PLR0913 - the last one by keyword only
+    def __init__(  # noqa: PLR0913 - the last two by keyword only
         self,
         request: TuneRequest,
         space: OpenSpace,
@@ -64,6 +65,7 @@ class Study:
         devices: Sequence[Device] = (),
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        goals: Goals = TIME_ALONE,
     ) -> None:
         tolerance = _choose_tolerance(request, space.tolerance)
         self._check = msgspec.structs.replace(request.check, tolerance=tolerance)
@@ -81,6 +83,7 @@ class Study:
         self.sharers = 1
         """Number of studies that share the budget."""
         self._place = place
+        self._goals = goals
         self._also_built: Sweep | None = None
         self._next = 0
         self._are_finals_asked = False
@@ -96,6 +99,7 @@ class Study:
                 number,
                 learn=space.tell,
                 incumbents=space.incumbents,
+                goals=goals,
             )
             for number, kind in zip(numbers, kinds, strict=True)
         ]
@@ -181,7 +185,7 @@ class Study:
         self, contest: Contest, run: str, reason: StopReason, device: Device
     ) -> StudyResult:
         screened, verdict = contest.screened, contest.verdict
-        return StudyResult(
+        result = StudyResult(
             run=run,
             kernel=self.space.kernel,
             arguments=self.space.arguments,
@@ -208,6 +212,8 @@ class Study:
             disturbed=contest.is_disturbed,
             incumbents=contest.incumbents,
         )
+        front = contest.front
+        return self._goals.describe_front(front, result) if front else result
 
     @property
     def _is_pending(self) -> bool:

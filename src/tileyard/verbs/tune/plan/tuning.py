@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -32,8 +33,9 @@ from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_sui
 from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.plan.deciding import is_screening
 from tileyard.verbs.tune.plan.finals import judge_finals, select_last
+from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
-from tileyard.verbs.tune.plan.strategies.base import Points
+from tileyard.verbs.tune.plan.strategies.base import Points, weigh
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
 from tileyard.workers.protocol import Failed, MakeGolden, RunEntry
@@ -106,9 +108,17 @@ def plan_study(
     place = Place(
         file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
     )
+    goals = Goals(
+        bounds=request.bounds,
+        second=request.pareto,
+        find=cache_facts(partial(find_facts, objects=bench.objects)),
+    )
+    goals.require_known(start.target)
+    if space.strategy is not None and request.pareto:
+        weigh(space.strategy, goals.amount)
     if start.reuse and space.learns:
-        tell_recorded(bench.store, start.target, devices, space)
-    study = Study(request, space, bench.clock, place, devices)
+        tell_recorded(bench.store, start.target, devices, space, goals)
+    study = Study(request, space, bench.clock, place, devices, goals=goals)
     kinds = len(study.contests)
     notes = []
     if kinds > 1:
@@ -173,7 +183,13 @@ def plan_study(
     )
 
 
-def tell_recorded(store: Store, target: str, devices: Sequence[Device], space: OpenSpace) -> None:
+def tell_recorded(
+    store: Store,
+    target: str,
+    devices: Sequence[Device],
+    space: OpenSpace,
+    goals: Goals = TIME_ALONE,
+) -> None:
     """Let a strategy that learns know earlier trials of this kernel's points on such devices, the latest
     last.
     """
@@ -183,7 +199,7 @@ def tell_recorded(store: Store, target: str, devices: Sequence[Device], space: O
         is_known = is_screening(trial) and trial.outcome in REUSABLE | BUILD_FAILURES
         is_alike = trial.arguments == space.arguments and trial.silicon in silicon
         if is_known and is_alike and space.points.find(trial.config) is not None:
-            space.tell(msgspec.structs.replace(trial, reused=True))
+            space.tell(goals.judge(msgspec.structs.replace(trial, reused=True)))
 
 
 async def _time_reference(

@@ -40,6 +40,17 @@ class Final(Record):
     measurement: Measurement | None = None
 
 
+class Tradeoff(Record):
+    """A member of a study's Pareto set: clearly faster than each config that needs less of the second measure
+    than this ``amount``. ``measurement`` has its times, of the finals if it met others.
+    """
+
+    trial: str
+    config: dict[str, Value]
+    measurement: Measurement
+    amount: float
+
+
 class Incumbent(Record):
     """A config that a winner has to beat: by ``name`` the kernel's default, or the one in use, which an
     earlier study or an import chose. ``final`` compares it with the winner; ``problem`` is why it lost
@@ -139,7 +150,8 @@ class StudyResult(Record):
     ``disturbances`` are contradictions of finals and screening. It is ``disturbed`` if the last one stayed:
     then there is no order, and no best but the ``leader``. What won is right on all ``draws``. ``others`` are
     the study on other silicon. ``reference`` has the reference's times, if asked for. ``incumbents`` stay
-    the best unless another config is clearly faster, the first one first.
+    the best unless another config is clearly faster, the first one first. ``pareto`` is the Pareto set of
+    latency and the ``second`` measure, the fastest first, which is the best.
     """
 
     run: str
@@ -172,6 +184,8 @@ class StudyResult(Record):
     others: tuple["StudyResult", ...] = ()
     reference: Measurement | None = None
     incumbents: tuple[Incumbent, ...] = ()
+    second: str = ""
+    pareto: tuple[Tradeoff, ...] = ()
 
     @property
     def exit_status(self) -> int:

@@ -8,7 +8,8 @@ CHECKPOINTS = (25, 50, 100, 200)
 
 class Regret(Record):
     """After ``trials``, how much slower the best config so far is than the best of the space, 0.02 for 2 %:
-    the median over the repetitions and its interval. None, or an end that is None: nothing was right.
+    the median over the repetitions and its interval. None, or an end that is None: nothing was right. With
+    two goals it is the share that is missing of the hypervolume of the space's Pareto set.
     """
 
     trials: int
@@ -31,7 +32,8 @@ class Replay(Record):
     """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
     with the seeds from 0, of ``trials`` in the median. ``score`` is None if nothing right was found in
     time, or random search reaches the best at once; it takes about ``needed`` trials. ``is_short``: runs
-    ended before its last moment. ``note`` is a doubt about the file.
+    ended before its last moment. ``note`` is a doubt about the file. With a ``second`` measure there is no
+    score.
     """
 
     file: str
@@ -48,3 +50,4 @@ class Replay(Record):
     needed: int
     is_short: bool
     note: str = ""
+    second: str = ""

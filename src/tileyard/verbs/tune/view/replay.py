@@ -17,12 +17,14 @@ def print_replay(console: Console, found: Replay) -> None:
     times = f"repeated {found.repetitions} times" if found.repetitions > 1 else "once"
     say(console, f"strategy {found.strategy}, {times}{flight}, with no device")
     if found.regrets:
-        table = new_table(("trials", "regret", "95 %"), left=())
+        heading = "hypervolume missing" if found.second else "regret"
+        table = new_table(("trials", heading, "95 %"), left=())
         for one in found.regrets:
             table.add_row(str(one.trials), format_regret(one), format_bounds(one))
         print_table(console, table)
-    say(console, f"score of autotuning-methodology: {format_score(found.score)}")
-    if found.score is None:
+    if not found.second:
+        say(console, f"score of autotuning-methodology: {format_score(found.score)}")
+    if found.score is None and not found.second:
         text = "no score: nothing right in time, or random search is expected to reach the best at once"
         say(console, text, style="yellow")
     if found.is_short:

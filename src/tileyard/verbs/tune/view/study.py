@@ -13,15 +13,17 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.model import WELL, Outcome, Trial, median_ns
 from tileyard.base.wording import count_of, describe_unrecorded
 from tileyard.measure.statistics import is_clearly_slower
-from tileyard.show.console import MARKED, name_parameters, print_table, render
+from tileyard.show.console import MARKED, name_parameters, new_table, print_table, render
 from tileyard.show.words import (
     ask_about_reference,
     clean_line,
+    format_bytes,
     format_config,
     format_interval,
     format_rate,
     format_seconds,
     format_time,
+    join_numbers,
     outcome_style,
 )
 from tileyard.verbs.tune.result.records import (
@@ -142,6 +144,8 @@ def print_study(console: Console, result: StudyResult, home: Path, rows: int = R
         if any(trial.measurement for trial in one.trials):
             table, folded = _table(one, rows, is_one_of_several=bool(result.others))
             print_table(console, table, folded=folded, joins_equal=True)
+        if one.pareto:
+            print_table(console, _front(one))
         for line in _lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
@@ -204,6 +208,20 @@ def _table(
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
+
+
+def _front(result: StudyResult) -> Table:
+    """The Pareto set, the fastest first."""
+    keys = dict.fromkeys(key for one in result.pareto for key in one.config)
+    figures = ("latency", "± 95 %", result.second)
+    table = new_table((*name_parameters([*keys], figures), *figures), left=())
+    table.title = f"Pareto set of latency and {result.second}"
+    for one in result.pareto:
+        took = format_time(one.measurement.median_ns), format_interval(one.measurement)
+        is_size = result.second.endswith("_bytes")
+        amount = format_bytes(one.amount) if is_size else f"{one.amount:.15g}"
+        table.add_row(*(str(one.config.get(key, "")) for key in keys), *took, amount)
+    return table
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:
@@ -273,14 +291,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(Text(describe_unrecorded(result.unrecorded), style="red"))
     failed = group_failures(result.trials)
     if result.best is None and not result.disturbed:
-        required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
-        if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
-            required = result.trials[0].message
-        lines += describe_reasons("", failed)
-        if question := ask_about_reference(result.trials, "configs"):
-            lines.append(Text(question, style="yellow"))
-        lines.append(Text(": ".join(filter(None, ("no config passed", required))), style="red"))
-        return lines
+        return [*lines, *_say_none(result, failed)]
     lines += describe_reasons("", [group for group in failed if len(group) > 1])
     if result.best is None:
         return [*lines, Text(say_disturbed(result), style="red")]
@@ -294,6 +305,20 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
         lines.append(_compare(result.reference.median_ns, measured.median_ns))
     lines.append(_best(result, result.best))
     return lines
+
+
+def _say_none(result: StudyResult, failed: Sequence[Sequence[Build | Trial]]) -> Iterator[Text]:
+    """Why no config passed; in one line if none is within a bound."""
+    required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
+    if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
+        required = result.trials[0].message
+    if len(failed) == 1 and len(failed[0]) == len(result.trials) and failed[0][0].too_large:
+        required = join_numbers([one.message for one in failed[0]])
+    else:
+        yield from describe_reasons("", failed)
+    if question := ask_about_reference(result.trials, "configs"):
+        yield Text(question, style="yellow")
+    yield Text(": ".join(filter(None, ("no config passed", required))), style="red")
 
 
 def _best(result: StudyResult, best: Trial) -> Text:

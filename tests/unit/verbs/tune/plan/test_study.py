@@ -29,6 +29,7 @@ from tileyard.store.trials import open_store
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.contest import FINALS
 from tileyard.verbs.tune.plan.deciding import find_deciding
+from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.result.records import StudyResult
@@ -69,6 +70,7 @@ class Bench:
         latencies_ns: dict[int, float],
         devices: tuple[Device, ...] = (),
         incumbents: tuple[tuple[str, dict[str, Value]], ...] = (),
+        goals: Goals = TIME_ALONE,
         **request: object,
     ) -> None:
         self.latencies_ns = latencies_ns
@@ -83,7 +85,7 @@ class Bench:
         )
         made = TuneRequest(**request)  # type: ignore[arg-type]  # fields of the request
         self.pauses_s: list[float] = []
-        self.study = Study(made, space, self.clock, devices=devices, sleep=self.sleep)
+        self.study = Study(made, space, self.clock, devices=devices, sleep=self.sleep, goals=goals)
         self.final: Batch | None = None
         self.finals: list[Batch] = []
         self.binaries: dict[object, str] = {}

@@ -12,7 +12,7 @@ from tileyard.base.model import Measurement, Record, Trial
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import Points, Strategy
+from tileyard.verbs.tune.plan.strategies.base import Points, Strategy, weigh
 
 
 class MakeStrategy(Protocol):
@@ -24,10 +24,13 @@ class MakeStrategy(Protocol):
 
 
 class Replayed(Record):
-    """One replayed trial: when it ended, in seconds of recorded cost; its time, None if it has none."""
+    """One replayed trial: when it ended, in seconds of recorded cost; its time, None if it has none; and its
+    second measure, if that counts.
+    """
 
     ended_s: float
     time_ns: float | None
+    amount: float = 0.0
 
 
 async def replay(  # noqa: PLR0913 - bounds, by keyword only
@@ -39,14 +42,18 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     budget_s: float = math.inf,
     least: int = 0,
     in_flight: int = 1,
+    second: str = "",
 ) -> list[Replayed]:
     """The trials of one study, in the order in which they end.
 
     A trial costs what it did when it was recorded, also one that fails. At most ``in_flight`` are under
     way at once. None begins after ``budget_s``, and one that would end later is not counted, unless fewer
-    than ``least`` have ended.
+    than ``least`` have ended. With a ``second`` measure the strategy looks for trade-offs with that.
     """
     header, points = space.header, space.points
+    strategy = make(points, trials=trials, seed=seed)
+    if second:
+        weigh(strategy, lambda trial: space.find(trial.config).amount(second))
     opened = OpenSpace(
         kernel=header.kernel,
         arguments=header.arguments,
@@ -54,7 +61,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         flops=0.0,
         wanted=trials,
         points=points,
-        strategy=make(points, trials=trials, seed=seed),
+        strategy=strategy,
     )
     ended: list[Replayed] = []
     under_way: list[tuple[float, int, Recorded]] = []
@@ -70,7 +77,8 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         now_s, number, found = heapq.heappop(under_way)
         if now_s <= budget_s or len(ended) < least:
             opened.tell(as_trial(space, found, number))
-            ended.append(Replayed(ended_s=now_s, time_ns=found.time_ns if found.is_timed else None))
+            time_ns = found.time_ns if found.is_timed else None
+            ended.append(Replayed(ended_s=now_s, time_ns=time_ns, amount=found.amount(second)))
     return ended
 
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Sequence
+from functools import cached_property
 
 from tileyard.base.errors import UsageError
 from tileyard.measure.statistics import median_interval
@@ -11,6 +12,7 @@ from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, find_regret, replay
 from tileyard.verbs.tune.plan.recorded.score import Yardstick, make_yardstick
 from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
+from tileyard.verbs.tune.plan.tradeoffs import Volume
 from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Regret, Replay
 
 SPARE = 2
@@ -18,11 +20,14 @@ SPARE = 2
 
 
 class Arena:
-    """A recorded space in ``file``, on which strategies are compared."""
+    """A recorded space in ``file``, on which strategies are compared; with a ``second`` measure by the
+    trade-offs that they find.
+    """
 
-    def __init__(self, space: RecordedSpace, file: str) -> None:
+    def __init__(self, space: RecordedSpace, file: str, second: str = "") -> None:
         self.space = space
         self.file = file
+        self.second = second
         self.yardstick: Yardstick | None = make_yardstick(space)
 
     def needed(self, in_flight: int = 1) -> int:
@@ -62,6 +67,7 @@ class Arena:
                     budget_s=budget_s,
                     least=least,
                     in_flight=in_flight,
+                    second=self.second,
                 )
             )
             for seed in range(repetitions)
@@ -86,18 +92,35 @@ class Arena:
             repetitions=len(runs),
             in_flight=in_flight,
             trials=statistics.median(map(len, runs)),
+            second=self.second,
             regrets=tuple(
-                _sum_up(space, runs, trials) for trials in CHECKPOINTS if trials <= longest
+                self._sum_up(runs, trials) for trials in CHECKPOINTS if trials <= longest
             ),
-            score=yardstick.score(runs) if yardstick else None,
+            score=yardstick.score(runs) if yardstick and not self.second else None,
             needed=self.needed(in_flight),
-            is_short=is_short and longest < space.points.size - 1,
+            is_short=is_short and longest < space.points.size - 1 and not self.second,
             note=space.note,
         )
 
+    def _sum_up(self, runs: Sequence[Sequence[Replayed]], trials: int) -> Regret:
+        found = median_interval([self._find_regret(run[:trials]) for run in runs], CONFIDENCE)
+        ends = (
+            one if math.isfinite(one) else None for one in (found.median, found.low, found.high)
+        )
+        median, low, high = ends
+        return Regret(trials=trials, median=median, low=low, high=high)
 
-def _sum_up(space: RecordedSpace, runs: Sequence[Sequence[Replayed]], trials: int) -> Regret:
-    found = median_interval([find_regret(space, run, trials) for run in runs], CONFIDENCE)
-    ends = (one if math.isfinite(one) else None for one in (found.median, found.low, found.high))
-    median, low, high = ends
-    return Regret(trials=trials, median=median, low=low, high=high)
+    def _find_regret(self, ended: Sequence[Replayed]) -> float:
+        if self._volume is None:
+            return find_regret(self.space, ended, len(ended))
+        timed = [(one.time_ns, one.amount) for one in ended if one.time_ns is not None]
+        return self._volume.missing(timed)
+
+    @cached_property
+    def _volume(self) -> Volume | None:
+        """The volume of all trade-offs in the space; None with one goal."""
+        timed = (
+            (one.time_ns, one.amount(self.second)) for one in self.space.configs if one.is_timed
+        )
+        pairs = [(time_ns, amount) for time_ns, amount in timed if time_ns is not None]
+        return Volume(pairs) if self.second else None

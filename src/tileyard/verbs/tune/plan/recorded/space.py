@@ -5,8 +5,8 @@ The first line is a ``Header``, each further one a ``Recorded``. Files and other
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -17,6 +17,7 @@ from tileyard.base.decoding import decode_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import WELL, Outcome, Record, Value
 from tileyard.base.wording import count_of
+from tileyard.targets.own_sources import describe_excess
 from tileyard.verbs.tune.plan.strategies.base import Config, Points
 
 FORMAT: Literal["space 1"] = "space 1"
@@ -68,6 +69,11 @@ class Recorded(Record, omit_defaults=True):
         """Whether it is right, as far as known, and has a time."""
         return self.outcome in WELL and self.time_ns is not None
 
+    def amount(self, name: str) -> float:
+        """A fact that is a number; 0 if it is not known."""
+        value = self.facts.get(name, 0.0)
+        return 0.0 if isinstance(value, str) else float(value)
+
     @property
     def cost_s(self) -> float:
         """The seconds that a trial of it took when it was recorded, also of one that failed."""
@@ -101,6 +107,28 @@ class RecordedSpace:
         """What is recorded of one of its configs. Raises KeyError for another."""
         return self._by_text[canonical_json(config)]
 
+    @property
+    def measures(self) -> set[str]:
+        """The names of facts that are numbers of 0 or more for all configs that can win."""
+        timed = [one for one in self.configs if one.is_timed]
+        return {
+            name for name in timed[0].facts if all(_is_amount(one.facts.get(name)) for one in timed)
+        }
+
+    def within(self, bounds: Mapping[str, float]) -> "RecordedSpace":
+        """The same space, in which configs that exceed bounds have failed, and are not run. Raises UsageError
+        if that is all of them.
+        """
+        configs = tuple(_bound(one, bounds) for one in self.configs)
+        if not any(one.is_timed for one in configs):
+            timed = [one for one in self.configs if one.is_timed]
+            least = ", ".join(
+                f"{name} is at least {min(one.amount(name) for one in timed):.15g}"
+                for name in bounds
+            )
+            raise UsageError(f"--bound: no config of {self.name} is within the bounds: {least}")
+        return replace(self, configs=configs)
+
     @cached_property
     def times_ns(self) -> tuple[float, ...]:
         """The times of the configs that can win, the best first."""
@@ -120,6 +148,18 @@ class RecordedSpace:
     @cached_property
     def _by_text(self) -> dict[str, Recorded]:
         return {canonical_json(one.config): one for one in self.configs}
+
+
+def _is_amount(value: Value | None) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
+def _bound(one: Recorded, bounds: Mapping[str, float]) -> Recorded:
+    excess = describe_excess({name: one.amount(name) for name in bounds}, bounds)
+    if not (one.is_timed and excess):
+        return one
+    end = Outcome.COMPILE_ERROR
+    return msgspec.structs.replace(one, outcome=end, reason=excess, time_ns=None, run_s=0.0)
 
 
 def list_parameters(configs: Sequence[Config]) -> dict[str, tuple[Value, ...]]:

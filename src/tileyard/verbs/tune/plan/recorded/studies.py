@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore, canonical_json
-from tileyard.base.model import INFRASTRUCTURE, Outcome, Trial, Value
-from tileyard.targets.own_sources import read_reported
+from tileyard.base.model import INFRASTRUCTURE, Outcome, Trial
 from tileyard.verbs.tune.plan.deciding import is_screening
+from tileyard.verbs.tune.plan.goals import find_facts
 from tileyard.verbs.tune.plan.recorded.space import (
     FORMAT,
     Header,
@@ -18,8 +17,6 @@ from tileyard.verbs.tune.plan.recorded.space import (
 
 UNKNOWN = INFRASTRUCTURE | {Outcome.NOT_RUN, Outcome.SKIPPED}
 """Outcomes that say nothing of a config."""
-FACTS = ("registers", "spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes")
-"""Figures of a binary, each the largest of its functions."""
 
 
 def list_spaces(newest_first: Iterable[Trial], objects: ObjectStore) -> list[RecordedSpace]:
@@ -79,12 +76,5 @@ def _record(trial: Trial, objects: ObjectStore) -> Recorded:
         build_s=trial.build_s,
         run_s=trial.run_s,
         reason=next(iter(trial.message.splitlines()), ""),
-        facts=_list_facts(trial, objects),
+        facts={**find_facts(trial, objects)},
     )
-
-
-def _list_facts(trial: Trial, objects: ObjectStore) -> dict[str, Value]:
-    """What the target reports of a config's binary, if that is still kept."""
-    artifact = find_artifact(trial.keys.build, objects) if trial.keys.build else None
-    functions = read_reported(artifact.manifest.details).resources if artifact else ()
-    return {name: max(getattr(one, name) for one in functions) for name in FACTS if functions}

@@ -1,11 +1,11 @@
 """The interface of a strategy."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -222,6 +222,29 @@ class Strategy(Protocol):
         not count as one.
         """
         ...
+
+
+Amount = Callable[[Trial], float]
+"""The second measure of a trial, which is to be small, too."""
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A strategy that can look for all trade-offs of time and a second measure."""
+
+    def weigh(self, amount: Amount) -> None:
+        """From now on look for short times and small amounts alike. Called before any trial is told."""
+        ...
+
+
+def weigh(strategy: Strategy, amount: Amount) -> None:
+    """Have a strategy look for trade-offs. Raises UsageError for one that learns and cannot."""
+    if isinstance(strategy, Weighs):
+        strategy.weigh(amount)
+    elif strategy.learns:
+        raise UsageError(
+            "--pareto: this strategy looks for short times alone", "bayes looks for both"
+        )
 
 
 def check_strategy(name: str) -> None:

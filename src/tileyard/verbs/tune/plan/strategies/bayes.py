@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from tileyard.verbs.tune.plan.strategies.base import Config, Points
+from tileyard.base.model import Trial
+from tileyard.verbs.tune.plan.strategies.base import Amount, Config, Points
 from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.proposing import Proposing
+from tileyard.verbs.tune.plan.tradeoffs import weigh_both
 
 Prior = Callable[[Sequence[Config]], Sequence[float]]
 """Expected logarithms of the times of configs in ns, up to a constant."""
@@ -47,7 +49,8 @@ class Bayes(Proposing):
 
     Points under way are believed to end as predicted, so that those proposed meanwhile are others. So are
     the times of those that failed: near them there is little left to find. With a ``prior`` the model
-    learns only the difference from it.
+    learns only the difference from it. With a second measure each proposal is the best for other weights of
+    the two, and there is no prior.
     """
 
     def __init__(
@@ -59,6 +62,19 @@ class Bayes(Proposing):
         self._fit_at = 0
         self._spread = self._encoding.features_of(self._encoding.places_of([]))
         self._model: _Model | None = None
+        self._amount: Amount | None = None
+        self._amounts: dict[int, float] = {}
+
+    def weigh(self, amount: Amount) -> None:
+        """See ``Weighs``."""
+        self._amount, self._prior = amount, None
+
+    def tell(self, trial: Trial) -> None:
+        """Learn a time, and the second measure if there is one; or that there is none."""
+        super().tell(trial)
+        number = None if self._amount is None else self._points.find(trial.config)
+        if self._amount is not None and number is not None and number in self._times:
+            self._amounts[number] = self._amount(trial)
 
     def _choose(self) -> int:
         is_early = len(self._proposed) < FIRST or len(self._times) < 2
@@ -66,7 +82,15 @@ class Bayes(Proposing):
             return self._choose_apart()
         if self._model is None or not self._model.is_usable:
             self._model = self._make_model()
-        return self._model.take(self._times, self._failed)
+        return self._model.take(self._values(), self._failed)
+
+    def _values(self) -> dict[int, float]:
+        """What is to be small, by numbers of points: logarithms of times, or both at random weights."""
+        if self._amount is None:
+            return self._times
+        pairs = [(math.exp(log), self._amounts[number]) for number, log in self._times.items()]
+        share = self._generator.random()
+        return dict(zip(self._times, weigh_both(pairs, share).tolist(), strict=True))
 
     def _choose_apart(self) -> int:
         """With a prior the best of some random points, else the one farthest from those before."""
@@ -83,10 +107,11 @@ class Bayes(Proposing):
         return numbers[chosen]
 
     def _make_model(self) -> "_Model":
-        by_time = sorted(self._times, key=self._times.__getitem__)
+        values = self._values()
+        by_time = sorted(values, key=values.__getitem__)
         if len(by_time) >= self._fit_at:
             rows = self._thin(by_time, MOST_FITTED)
-            times = np.array([self._times[row] for row in rows]) - self._expect(rows)
+            times = np.array([values[row] for row in rows]) - self._expect(rows)
             self._process.fit(self._features_of(rows), _standardize(times))
             self._fit_at = max(len(by_time) + 4, int(len(by_time) * GROWTH))
         candidates = self._list_candidates(by_time)

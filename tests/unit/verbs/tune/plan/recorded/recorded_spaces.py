@@ -21,6 +21,7 @@ def make_valley(length: int = 20) -> RecordedSpace:
             time_ns=1000.0 + (a - 11) ** 2 + 3 * (b - 6) ** 2,
             build_s=1.0,
             run_s=0.25 * (1 + b % 3),
+            facts={"bytes": 1000 * (1 + a) + b, "kind": "x", "some": 1} if a else {"bytes": b},
         )
         for a in values
         for b in values

@@ -19,6 +19,7 @@ from tileyard.verbs.tune.plan.recorded.replaying import Arena
 from tileyard.verbs.tune.plan.recorded.studies import list_spaces
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, make_strategy
 from tileyard.verbs.tune.plan.strategies.in_order import Grid
+from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 VALLEY = make_valley()
 AT_RANDOM = partial(make_strategy, "random")
@@ -141,3 +142,48 @@ def test_a_study_becomes_a_space() -> None:
         assert space.configs[1].reason == "line one"
         assert space.header.parameters == {"b": (1, 2)}
     assert [space.configs[0].build_s for space in spaces] == [2.0, 0.0]
+
+
+def test_a_bound_fails_what_exceeds_it() -> None:
+    """It costs its build alone, and the best of the space is one within the bounds."""
+    space = VALLEY.within({"bytes": 8_999})
+    assert {one.config["a"] for one in space.configs if one.is_timed} == set(range(8))
+    failed = space.find({"a": 11, "b": 6})
+    assert (failed.outcome, failed.cost_s) == (Outcome.COMPILE_ERROR, 1.0)
+    assert failed.reason == "bytes is 12006, and its bound 8999"
+    assert space.best_ns == min(
+        one.time_ns or math.inf
+        for one in VALLEY.configs
+        if one.config["a"] < 8  # type: ignore[operator]
+    )
+    with pytest.raises(UsageError, match="within the bounds: bytes is at least 0") as raised:
+        VALLEY.within({"bytes": -1})
+    assert "\n" not in str(raised.value)
+    assert VALLEY.measures == {"bytes"}
+
+
+@pytest.mark.slow
+def test_two_goals_are_judged_by_the_volume_that_is_missing() -> None:
+    """The strategy looks for both, and finds more of it than one that looks for short times alone."""
+    both = Arena(VALLEY, "file", "bytes")
+    found = {
+        name: both.replay(name, partial(make_strategy, name), repetitions=2, trials=50)
+        for name in ("bayes", "random")
+    }
+    missing = {name: one.regrets[-1].median or 0.0 for name, one in found.items()}
+    assert 0.0 <= missing["bayes"] < missing["random"] / 2
+    assert (found["bayes"].second, found["bayes"].score) == ("bytes", None)
+    with pytest.raises(UsageError, match="--pareto: this strategy looks for short times alone"):
+        both.replay("local", partial(make_strategy, "local"), repetitions=1, trials=10)
+
+
+def test_a_volume_is_that_of_logarithms() -> None:
+    """Of two trade-offs a factor e apart, each 1.1 x 0.1 up to the reference, with 0.01 in common; 0 counts
+    as half the least amount.
+    """
+    first, second = (1.0, math.e), (math.e, 1.0)
+    volume = Volume([first, second, (10.0, 10.0)])
+    assert volume.missing([first, (10.0, 10.0)]) == pytest.approx(1 - 0.11 / 0.21)
+    assert volume.missing([second, first]) == pytest.approx(0.0)
+    assert volume.missing([]) == 1.0
+    assert Volume([(1.0, 0.0), (2.0, 0.0)]).missing([(1.0, 0.0)]) == 0.0

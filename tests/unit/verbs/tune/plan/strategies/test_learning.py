@@ -10,11 +10,12 @@ import pytest
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Outcome
 from tileyard.testing.strategies import HUGE, LISTED, end
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, weigh
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.verbs.tune.plan.strategies.encoding import Encoding
 from tileyard.verbs.tune.plan.strategies.gaussian import Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.local import Local
+from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 TILES = Points(
     {
@@ -203,3 +204,30 @@ def test_what_matters_is_learnt() -> None:
     process = Gaussian(np.arange(2))
     process.fit(features, (targets - targets.mean()) / targets.std())
     assert process.scales[0] + 1 < process.scales[1]
+
+
+def test_a_second_measure_is_looked_for_too() -> None:
+    """Each in turn, by weights that are drawn: more of the trade-offs are found than by short times alone."""
+
+    def bytes_of(config: Config) -> float:
+        return float(config["block"]) * float(config["stages"])
+
+    def missing(strategy: Strategy) -> float:
+        found: list[tuple[float, float]] = []
+        for _ in range(40):
+            (config,) = strategy.ask(1)
+            took_ns = time_of(config)
+            outcome = Outcome.COMPILE_ERROR if took_ns is None else Outcome.PASSED
+            strategy.tell(end(config, outcome, took_ns or 0.0))
+            found += [] if took_ns is None else [(took_ns, bytes_of(config))]
+        return volume.missing(found)
+
+    configs = [TILES.config_at(number) for number in range(TILES.size)]
+    volume = Volume([(took, bytes_of(one)) for one in configs if (took := time_of(one))])
+    both, alone = [], []
+    for seed in range(3):
+        weighing = Bayes(TILES, trials=40, seed=seed)
+        weigh(weighing, lambda trial: bytes_of(trial.config))
+        both.append(missing(weighing))
+        alone.append(missing(Bayes(TILES, trials=40, seed=seed)))
+    assert np.median(both) < np.median(alone) / 2
