@@ -149,7 +149,7 @@ def list_facts(resources: Sequence[Resources], launch: LaunchRecord) -> dict[str
     """The facts of NEEDS, without those that a call decides: each the largest of the functions, and the
     memory of a call beside its tensors.
     """
-    found = {
+    found: dict[str, list[int | None]] = {
         "registers": [one.registers for one in resources],
         "spilled_bytes": [one.spilled_bytes for one in resources],
         "stack_bytes": [one.stack_bytes for one in resources],

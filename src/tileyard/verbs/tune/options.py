@@ -647,8 +647,11 @@ def start_table(start: StartTune, given: TuneOptions) -> StartTable | None:
         raise UsageError("--shape and --shapes contradict each other: choose one")
     unproven = {"--seeds": options["seeds"] > 1, "--edge-values": options["edge_values"]}
     why = "with --shapes" if listed is not None else "with several shapes"
-    names_one = ("also_build", "time_reference", "pareto")
-    single = {f"--{name.replace('_', '-')}": options[name] for name in names_one}
+    single = {
+        "--also-build": options["also_build"],
+        "--time-reference": options["time_reference"],
+        "--pareto": options["pareto"],
+    }
     refuse_unused(why, {**single, **unproven})
     shapes = cross_shapes(names, several) if listed is None else read_shapes(listed)
     for shape in () if listed is None else shapes:

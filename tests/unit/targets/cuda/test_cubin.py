@@ -2,14 +2,18 @@
 
 import contextlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tileyard.base.errors import DamagedError
-from tileyard.targets.cuda.resources import Parameter, read_cubin
+from tileyard.ir.nodes import Const, Program, Var
+from tileyard.targets.cuda.launching import LaunchRecord
+from tileyard.targets.cuda.resources import Parameter, list_facts, read_cubin
 from tileyard.targets.cuda.sass import KINDS, count_instructions
-from tileyard.targets.own_sources import PADDING
+from tileyard.targets.own_sources import PADDING, Resources
+from tileyard.targets.registry import find_needs
 
 SOURCE = b"""
 struct Wide { char bytes[128]; };
@@ -139,3 +143,35 @@ def test_damaged_cubins_are_read_or_refused(cubin: bytes, data: st.DataObject) -
     expected = DamagedError
     with contextlib.suppress(expected):
         read_cubin(bytes(damaged))
+
+
+def test_facts_are_of_the_function_with_the_most() -> None:
+    """Memory of a call is summed up; what the call decides is left out, and nothing else is missing."""
+    one = Resources(
+        symbol="a",
+        registers=64,
+        spilled_bytes=0,
+        stack_bytes=8,
+        shared_bytes=1024,
+        code_bytes=2048,
+        parameter_bytes=0,
+        dynamic_shared_bytes=4096,
+    )
+    other = msgspec.structs.replace(one, registers=32, spilled_bytes=16, shared_bytes=0)
+    sizes = (Const(256, "int64"), Const(128, "int64"))
+    launch = LaunchRecord(
+        signature=Program("k", (), (), (), (), (), ()), launches=(), workspaces=sizes
+    )
+    facts = list_facts([one, other], launch)
+    assert facts == {
+        "registers": 64,
+        "spilled_bytes": 16,
+        "stack_bytes": 8,
+        "shared_bytes": 5120,
+        "code_bytes": 2048,
+        "workspace_bytes": 384,
+    }
+    assert tuple(facts) == find_needs("cuda").facts
+    other = msgspec.structs.replace(other, dynamic_shared_bytes=None)
+    launch = msgspec.structs.replace(launch, workspaces=(*sizes, Var("n", "int64")))
+    assert facts.keys() - list_facts([one, other], launch) == {"shared_bytes", "workspace_bytes"}

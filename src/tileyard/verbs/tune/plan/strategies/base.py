@@ -233,7 +233,7 @@ class Weighs(Protocol):
     """A strategy that can look for all trade-offs of time and a second measure."""
 
     def weigh(self, amount: Amount) -> None:
-        """From now on look for short times and small amounts alike. Called before any trial is told."""
+        """From now on look for short times and small amounts alike. Called before the first ``tell``."""
         ...
 
 
