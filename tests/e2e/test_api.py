@@ -143,7 +143,7 @@ CELLS = {
     "bool((kernel(np.ones(256, np.float32)) == 4).all())": ["execute_result: True"],
     "study.best": ["execute_result: <best config block=N of make: N ns>"],
     "study.plot()": ["execute_result: <StudyFigure size N with N Axes>"],
-    "study.plot().axes[0].get_xlabel()": ["execute_result: 'time of a launch, ns'"],
+    "study.plot('progress').axes[0].get_xlabel()": ["execute_result: 'configs that have ended'"],
     "import sys\nsys.modules['pandas'] = None\nstudy.trials": [
         "execute_result: trial config latency N block=N N ns N block=N N ns "
         "the same in all rows: case=make; target=cpu; outcome=passed"

@@ -60,7 +60,8 @@ ALLOWED = (
 def prepare(folder: Path, page: Path) -> None:
     """A project with a history of two versions, and the files that the page shows."""
     shutil.copytree(PROJECT, folder, dirs_exist_ok=True)
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    for name in ("examples", "benchmarks/spaces"):
+        shutil.copytree(ROOT / name, folder / name)
     (folder / "tests" / "data").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "data" / "st_long_tail.csv", folder / "tests" / "data")
     pipelines = (ROOT / "examples" / "pipelines.py").read_text("utf-8")

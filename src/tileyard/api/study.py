@@ -170,18 +170,20 @@ class Study:
             return list_trials(self.result)
         return DataFrame(list_columns(self.result))
 
-    def plot(self, axes: "Axes | None" = None) -> "Figure":
-        """The times of the configs as a matplotlib figure, which notebooks display; drawn on
-        ``axes`` if given.
+    def plot(self, *panels: str, axes: "Axes | None" = None) -> "Figure":
+        """The study as a matplotlib figure, which notebooks display, or only the panels that are named.
 
-        Raises UsageError if matplotlib is missing.
+        ``progress`` is the best time so far, ``finals`` the finalists with their intervals, ``effects`` the
+        best and the median time for each value of a parameter, and ``map`` the best time for each
+        combination of the two parameters that matter most. One panel can be drawn on your own ``axes``.
+        Raises UsageError if matplotlib is missing, and for a panel with nothing to draw.
         """
         try:
             from tileyard.verbs.tune.view.figure import draw_study
         except ImportError as error:
             hint = install_extra("png")
             raise UsageError(f"plot() needs matplotlib: {error}", hint) from None
-        return draw_study(self.result, axes)
+        return draw_study(self.result, panels, axes)
 
     @property
     def finals(self) -> tuple[Final, ...]:

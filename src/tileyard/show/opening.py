@@ -6,13 +6,16 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.settings import Settings, read_settings
+from tileyard.base.wording import install_extra
 
 if TYPE_CHECKING:
     from tileyard.show.console import Console
@@ -70,11 +73,30 @@ def read_file(file: str, most: int = -1) -> bytes:
 
 
 def write_file(file: str | os.PathLike[str], data: bytes) -> None:
-    """Write a requested output file. Raises UsageError."""
+    """Write a requested output file, all of it or nothing. Raises UsageError."""
     try:
-        Path(file).write_bytes(data)
+        with draft_of(Path(file)) as draft:
+            draft.write(data)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
+def open_picture(file: str | os.PathLike[str] | None, render: str) -> Callable[..., None]:
+    """A function that writes a result as PNG, which ``module:name`` renders; it does nothing without a file.
+
+    Only with one matplotlib is imported, which takes half a second. Raises UsageError if it is missing, or if
+    there can be no such file.
+    """
+    if not file:
+        return lambda found, *args, **kwargs: None
+    try:
+        draw = resolve_name(render)
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    except ImportError as error:
+        raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+    return lambda found, *args, **kwargs: write_file(file, draw(found, *args, **kwargs))
 
 
 def parse_outcome(text: str) -> Outcome:

@@ -73,15 +73,15 @@ def test_a_notebook_lists_twenty_configs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_plot_is_a_figure(tmp_path: Path) -> None:
-    """The best config is at the top, of at most 30; it is drawn on the caller's axes if these are given."""
-    figure = make_study(make_many(33), tmp_path).plot()
-    (axes,) = figure.axes
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == [f"tile={number}" for number in range(1, 31)]
-    assert axes.get_title() == "gemm M=8: the first 30 of 33 configs"
-    assert axes.get_xlabel() == "time of a launch, ms"
+    """Of all panels, or of those that are named, also on the caller's axes."""
+    study = make_study(make_many(33), tmp_path)
+    assert [axes.get_title("left") for axes in study.plot("finals", "progress").axes] == [
+        "Best time so far; dots: each config",
+        "The best of the screening: 33 configs, the first 12",
+    ]
+    assert len(study.plot().axes) == 3  # one parameter has no map
     own = Figure()
-    assert make_study(result(), tmp_path).plot(own.subplots()) is own
+    assert study.plot("progress", axes=own.subplots()) is own
 
 
 def test_a_plot_needs_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,14 +37,16 @@ def compare(
 
     The files are as for tune --replay. Each strategy, or each that --strategy names, searches each space
     several times, for as long as the score of autotuning-methodology 1.1.0 takes and at least 200 trials.
+    With --png regret over the number of trials is drawn, a plot for each space.
 
     Exit status: 0, 2 for bad usage or a file that cannot be read.
     """
-    from tileyard.show.opening import present
+    from tileyard.show.opening import open_picture, present
     from tileyard.verbs.strategies import plan
     from tileyard.verbs.strategies.view import print_comparison
 
     values = read_options(CompareOptions, complete(CompareOptions, options))
+    draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replays")
     names = values["strategy"] or tuple(one.name for one in plan.list_strategies())
     arenas = plan.open_arenas(dict.fromkeys(files))
     found = []
@@ -53,4 +55,5 @@ def compare(
         if sys.stderr.isatty():
             print(f"{len(found)} of {len(arenas) * len(names)} replayed", file=sys.stderr)
     present(plan.compare(found), json, print_comparison)
+    draw(found)
     return 0

@@ -2,6 +2,7 @@
 
 from typing import Annotated, TypedDict
 
+from tileyard.show.kernel_options import Picture
 from tileyard.show.options import NamesOption
 from tileyard.show.values import Names
 from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions
@@ -13,3 +14,4 @@ class CompareOptions(TypedDict, total=False):
     strategy: Annotated[Names, NamesOption(STRATEGY, metavar="NAME")]
     repetitions: Repetitions
     in_flight: InFlight
+    png: Picture

@@ -40,6 +40,7 @@ from tileyard.show.kernel_options import (
     GroupSize,
     HostNames,
     MemoryLimit,
+    Picture,
     PythonLimit,
     QueueLimit,
     Reference,
@@ -450,6 +451,8 @@ class ReplayOptions(TypedDict, total=False):
 
 class TuneArguments(TuneOptions, ReplayOptions, total=False):
     """The options of ``tune`` on the command line."""
+
+    png: Picture
 
 
 class TuneRequest(Record):

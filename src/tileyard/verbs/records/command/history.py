@@ -2,23 +2,17 @@
 
 import datetime
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
-from tileyard.base.wording import install_extra
 from tileyard.show.kernel_options import USUAL_MARGIN, AnyTarget, Picture, SmallestChange
 from tileyard.show.typed import AsJson, Rows, TimesFile
 from tileyard.show.values import parse_share
 from tileyard.show.words import parse_duration_s
 from tileyard.verbs.test.options.suites import ONLY_CLASS
-
-if TYPE_CHECKING:
-    from tileyard.verbs.regress.plan.history import CaseHistory
 
 
 def history(  # noqa: PLR0913 - options, by keyword only
@@ -91,14 +85,14 @@ def history(  # noqa: PLR0913 - options, by keyword only
 def _show_case(  # noqa: PLR0913 - what the command line asks for
     case: str, target: str, device_class: str, margin: float, png: Path | None, *, as_json: bool
 ) -> int:
-    from tileyard.show.opening import open_store, present
+    from tileyard.show.opening import open_picture, open_store, present
     from tileyard.store.base import TrialQuery
     from tileyard.verbs.regress.plan.history import collect_history, find_commit
     from tileyard.verbs.regress.plan.revisions import Project
     from tileyard.verbs.regress.view.case_history import print_case_history
     from tileyard.verbs.tune.view.trials import print_trials
 
-    render = None if png is None else _load_figure()
+    draw = open_picture(png, "tileyard.verbs.regress.view.history_figure:render_history")
     with open_store() as (store, home):
         trials = store.list_trials(TrialQuery(case=case, target=target, limit=0))
     if device_class:
@@ -119,40 +113,21 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
         present(trials, as_json, print_trials)
         return 0
     present(found, as_json, print_case_history)
-    if png is not None and render is not None:
-        _write(png, render(found))
+    draw(found)
     return 0
-
-
-def _load_figure() -> "Callable[[CaseHistory], bytes]":
-    """The function that draws pictures: half a second of imports that nothing else needs."""
-    try:
-        from tileyard.verbs.regress.view.history_figure import render_history
-    except ImportError as error:
-        hint = install_extra("png")
-        raise UsageError(f"--png takes matplotlib: {error}", hint) from None
-    return render_history
 
 
 def _export(file: Path, target: str, device_class: str) -> int:
     """Write the expected times of the cases in this store, as a run of the suites would use them."""
-    from tileyard.show.opening import open_store
+    from tileyard.show.opening import open_store, write_file
     from tileyard.verbs.test.plan.durations import tabulate
 
     with open_store() as (store, home):
         table = tabulate(store.list_run_times(target), device_class)
     if not table:
         raise UsageError(_say_nothing(home, target, device_class))
-    _write(file, table.encode())
+    write_file(file, table.encode())
     return 0
-
-
-def _write(file: Path, content: bytes) -> None:
-    try:
-        with draft_of(file) as draft:
-            draft.write(content)
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}") from error
 
 
 def _say_nothing(home: Path, target: str, device_class: str) -> str:

@@ -2,7 +2,7 @@
 
 import datetime
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from tileyard.base.modes import make_folder
 from tileyard.base.places import Document, Place, Table
 from tileyard.base.settings import Settings
 from tileyard.base.strict import Strict, decode, decode_all
-from tileyard.base.wording import count_of, install_extra
+from tileyard.base.wording import count_of
 from tileyard.show.kernel_options import read_limits
+from tileyard.show.opening import open_picture
 from tileyard.show.options import complete, fill, list_given, read_options
 from tileyard.show.session import Carry
 from tileyard.show.values import refuse_unused
@@ -241,24 +242,14 @@ class Reports:
 
     def __init__(self, given: RegressOptions) -> None:
         """Raises UsageError if pictures cannot be drawn."""
-        self._comment, self._png = given.get("comment"), given.get("png")
-        self._render = None if self._png is None else _load_figure()
+        self._comment = given.get("comment")
+        self._draw = open_picture(given.get("png"), "tileyard.verbs.regress.view.figure:render_png")
 
     def write(self, result: Regression) -> None:
         """Write the requested files."""
         if self._comment is not None:
             write_atomically(Path(self._comment), [render_comment(result).encode()])
-        if self._png is not None and self._render is not None:
-            write_atomically(Path(self._png), [self._render(result)])
-
-
-def _load_figure() -> Callable[[Regression], bytes]:
-    """Imported here because the imports take half a second that nothing else needs."""
-    try:
-        from tileyard.verbs.regress.view.figure import render_png
-    except ImportError as error:
-        raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
-    return render_png
+        self._draw(result)
 
 
 def _refuse_unused(options: RegressOptions) -> None:

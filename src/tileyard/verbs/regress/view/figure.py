@@ -1,11 +1,8 @@
 """Draws the times of two versions for a pull request: intervals against the margin, the worst first.
 
-The picture is 800 dots wide, to be read at 400. Rows that need a look have a name; the others are thin
-lines, one strip per verdict. The one module that imports matplotlib.
+Rows that need a look have a name; the others are thin lines, one strip per verdict.
 """
 
-import io
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
@@ -15,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tileyard.base.model import Record
+from tileyard.show.figure import DOTS_PER_IN, FONT, WIDTH_IN, encode_png
 from tileyard.show.words import clean_line
 from tileyard.verbs.regress.result import Ratio, Regression, TimedRow, Verdict, format_change
 from tileyard.verbs.regress.view.regress import QUIET, find_headline
@@ -23,15 +21,12 @@ NAMED: Final = 30
 """Maximum number of rows with a name."""
 NAME_LENGTH: Final = 24
 TITLE_LENGTH: Final = 48
-DOTS_PER_IN: Final = 200
-WIDTH_IN: Final = 4.0
 ROW_IN: Final = 0.17
 STRIP_IN: Final = 0.8
 """Maximum height of a strip, in which each row takes THIN_IN if there is room."""
 THIN_IN: Final = 0.02
 FRAME_IN: Final = 1.35
 """Height of title, axis and legend."""
-FONT: Final = 7.5
 LINE: Final = 1.6
 THIN: Final = 0.4
 MARK: Final = 3.5
@@ -95,11 +90,7 @@ def render_png(result: Regression) -> bytes:
         columnspacing=1.0,
         handlelength=1.5,
     )
-    drawn = io.BytesIO()
-    with warnings.catch_warnings():  # a character that no font has is drawn as a box
-        warnings.simplefilter("ignore")
-        figure.savefig(drawn, format="png")
-    return drawn.getvalue()
+    return encode_png(figure)
 
 
 def _arrange(rows: Sequence[TimedRow]) -> Iterator[_Line]:

@@ -1,7 +1,5 @@
 """Draws the history of a case: launch times over runs, with intervals, and where they changed."""
 
-import io
-import warnings
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -9,14 +7,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tileyard.base.errors import UsageError
-from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, TITLE, WIDTH_IN, find_unit
+from tileyard.show.figure import CHANGE, TIME, encode_png, find_unit
 from tileyard.show.words import clean_line
 from tileyard.verbs.regress.plan.history import CaseHistory, Series
 from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import describe_series, format_day, format_revision
 
-HEIGHT_IN = 3.4
-"""The height of the plot of a series, in inches."""
+DOTS_PER_IN: Final = 150
+FONT: Final = 8
+WIDTH_IN, HEIGHT_IN = 8.0, 3.4
+"""The size of the plot of a series, in inches: there may be many runs."""
+TITLE: Final = 120
+"""Characters of a title."""
 MARKED: Final = 24
 """Maximum number of runs with a name on the axis."""
 PLOTS: Final = 40
@@ -33,11 +35,7 @@ def render_history(found: CaseHistory) -> bytes:
         title = clean_line(describe_series(series), TITLE)
         axes.set_title(title, fontsize=FONT, parse_math=False)
         _plot(axes, series)
-    drawn = io.BytesIO()
-    with warnings.catch_warnings():  # a character that no font has is drawn as a box
-        warnings.simplefilter("ignore")
-        figure.savefig(drawn, format="png")
-    return drawn.getvalue()
+    return encode_png(figure)
 
 
 def _plot(axes: Axes, series: Series) -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tileyard.show.opening import present
+from tileyard.show.opening import open_picture, present
 from tileyard.verbs.tune.plan.goals import Goals, check_facts
 from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
@@ -15,6 +15,7 @@ def replay(values: dict[str, Any], *, as_json: bool) -> int:
     """Replay what the options say, show it, and return the exit status."""
     name = values["strategy"]
     check_strategy(name)
+    draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replay")
     space, second = read_space(values["replay"]), values["pareto"]
     goals = Goals(bounds=values["bound"], second=second)
     check_facts(goals.options, space.measures, space.name or values["replay"])
@@ -28,4 +29,5 @@ def replay(values: dict[str, Any], *, as_json: bool) -> int:
         **({} if values["budget"] is None else {"budget_s": values["budget"]}),
     )
     present(found, as_json, print_replay)
+    draw(found, arena.space)
     return 0

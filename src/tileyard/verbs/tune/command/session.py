@@ -4,8 +4,9 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.show.console import Console
 from tileyard.show.guarding import INTERRUPTED
 from tileyard.show.kernel_options import EmittedText
-from tileyard.show.opening import load_settings, present, print_json
+from tileyard.show.opening import load_settings, open_picture, present, print_json
 from tileyard.show.session import carry_out
+from tileyard.show.values import FilePath
 from tileyard.verbs.tune.command.emitting import emit_text
 from tileyard.verbs.tune.options import StartTable, StartTune
 from tileyard.verbs.tune.view.progress import StudyLayout
@@ -15,11 +16,13 @@ from tileyard.verbs.tune.view.trials import print_verdict
 from tileyard.workers.run_records import find_run
 
 
-def run(start: StartTune, *, as_json: bool) -> int:
-    """Carry out the run, show it, and return the exit status."""
+def run(start: StartTune, *, as_json: bool, png: FilePath) -> int:
+    """Carry out the run, show it, draw it if a file is named, and return the exit status."""
     settings = load_settings()
+    draw = open_picture(png, "tileyard.verbs.tune.view.figure:render_study")
     result = carry_out(start, settings, Console(stderr=as_json), StudyLayout())
     present(result, as_json, print_study, settings.home)
+    draw(result)
     return result.exit_status
 
 

@@ -7,6 +7,7 @@ from typing import Unpack, cast
 from tileyard.show.kernel_options import ShapeName, parse_kernel
 from tileyard.show.options import complete, list_fields, read_options
 from tileyard.show.typed import AsJson, KernelName
+from tileyard.show.values import refuse_unused
 from tileyard.verbs.tune.options import (
     TrialCount,
     TuneArguments,
@@ -46,6 +47,9 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     autotuning-methodology 1.1.0, where 0 is random search and 1 the best config at once. A trial costs
     what it did when it was recorded.
 
+    With --png the study is drawn as well: the best time so far, the finals, the effect of each parameter, and
+    a map of the two parameters that matter most.
+
     Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad
     usage, 3 infrastructure only, or other work disturbed the finals, 130 interrupted.
     """
@@ -62,7 +66,10 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     study = cast(TuneOptions, {name: given[name] for name in list_fields(TuneOptions)})
     start = start_tune(str(file), name, study)
     table = start_table(start, study)
-    return run(start, as_json=json) if table is None else run_table(table, as_json=json)
+    if table is None:
+        return run(start, as_json=json, png=options["png"])
+    refuse_unused("with several shapes: each has its own study", {"--png": options["png"]})
+    return run_table(table, as_json=json)
 
 
 def demo(*, shape: ShapeName, trials: TrialCount, json: AsJson = False) -> int:

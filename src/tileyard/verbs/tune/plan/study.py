@@ -86,6 +86,7 @@ class Study:
         self._goals = goals
         self._also_built: Sweep | None = None
         self._next = 0
+        self._ended_s: dict[str, float] = {}
         self._are_finals_asked = False
         self.is_screening = True
         """True until the steps that need the times of all configs are planned."""
@@ -166,6 +167,7 @@ class Study:
 
     def tell(self, trial: Trial) -> None:
         """Record a trial."""
+        self._ended_s[trial.id] = self.elapsed_s
         if not any(contest.tell(trial) for contest in self.contests):
             self.also_built.tell(trial)
 
@@ -194,6 +196,8 @@ class Study:
             flops=self.space.flops,
             space=self.space.size,
             trials=screened,
+            ended_s=tuple(sorted(self._ended_s[trial.id] for trial in screened)),
+            rejected=self.space.rejected,
             best=verdict.best,
             leader=verdict.leader,
             finals=verdict.finals,

@@ -9,10 +9,12 @@ CHECKPOINTS = (25, 50, 100, 200)
 class Regret(Record):
     """After ``trials``, how much slower the best config so far is than the best of the space, 0.02 for 2 %:
     the median over the repetitions and its interval. None, or an end that is None: nothing was right. With
-    two goals it is the share that is missing of the hypervolume of the space's Pareto set.
+    two goals it is the share that is missing of the hypervolume of the space's Pareto set. The trials took
+    ``ended_s`` seconds, in the median, when they were recorded.
     """
 
     trials: int
+    ended_s: float
     median: float | None
     low: float | None
     high: float | None
@@ -32,8 +34,8 @@ class Replay(Record):
     """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
     with the seeds from 0, of ``trials`` in the median. ``score`` is None if nothing right was found in
     time, or random search reaches the best at once; it takes about ``needed`` trials. ``is_short``: runs
-    ended before its last moment. ``note`` is a doubt about the file. With a ``second`` measure there is no
-    score.
+    ended before its last moment. ``curve`` has the regret after more numbers of trials. ``note`` is a doubt
+    about the file. With a ``second`` measure there is no score.
     """
 
     file: str
@@ -49,5 +51,6 @@ class Replay(Record):
     score: Score | None
     needed: int
     is_short: bool
+    curve: tuple[Regret, ...] = ()
     note: str = ""
     second: str = ""

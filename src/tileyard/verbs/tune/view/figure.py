@@ -1,71 +1,504 @@
-"""Draws the configs of a study with matplotlib: the time of each with its interval, the best one first."""
+"""Draws studies and replays with matplotlib, as panels: the best time so far, the finals, the effect of each
+parameter, and a map of the two parameters that matter most.
+"""
 
-import io
-from typing import Final, cast
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Final, Literal, assert_never, cast, get_args
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, TITLE, WIDTH_IN, find_unit
-from tileyard.show.words import clean_line, format_config
+from tileyard.base.errors import UsageError
+from tileyard.base.model import WELL, Measurement, Outcome, Record, Trial, Value
+from tileyard.base.wording import count_of
+from tileyard.show.figure import (
+    CHANGE,
+    DOTS_PER_IN,
+    FONT,
+    TIME,
+    WIDTH_IN,
+    encode_png,
+    find_unit,
+)
+from tileyard.show.words import clean_line, format_config, format_seconds
+from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
+from tileyard.verbs.tune.result.records import Final as Finalist
 from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.tune.view.compiled import group_failures, name_end
+from tileyard.verbs.tune.view.landscape import Cell, Effect, Tried, find_effects, map_parameters
 from tileyard.verbs.tune.view.study import rank_trials
 
-MOST: Final = 30
-"""Maximum number of configs drawn."""
-FRAME_IN, ROW_IN = 0.9, 0.2
-LABEL: Final = 60
-LOG_FROM: Final = 20
-"""Factor between times from which on the axis is logarithmic."""
+Panel = Literal["progress", "finals", "effects", "map"]
+PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
+NEEDS: Final[dict[Panel, str]] = {
+    "finals": "no config has a time",
+    "effects": "no parameter has several values",
+    "map": "fewer than two parameters have several values",
+}
+MOST_CONFIGS, MOST_PARAMETERS = 12, 6
+"""Maximum number of configs in the finals, and of parameters whose effect is drawn."""
+ROW_IN, LEVEL_IN, CELL_IN, PLOT_IN, FRAME_IN = 0.27, 0.135, 0.2, 1.5, 0.75
+"""Heights of a config's row, a level of a parameter, a cell, a plot, and a panel's title and axis."""
+TITLE, LINE = 56, 72
+"""Characters of a line of the title, and of the caption."""
+REASONS: Final = 4
+LOG_FROM: Final = 5
+"""Factor between times from which on their axis is logarithmic."""
+REST, FAINT = "#555555", "#BBBBBB"
+COLOURS = (TIME, CHANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colours for strategies; further ones have another line."""
+STYLES = ("-", "--", ":", "-.")
 
 
 class StudyFigure(Figure):
     """A figure that notebooks display, also without pyplot."""
 
     def _repr_png_(self) -> bytes:
-        drawn = io.BytesIO()
-        self.savefig(drawn, format="png")
-        return drawn.getvalue()
+        return encode_png(self)
 
 
-def draw_study(result: StudyResult, axes: Axes | None = None) -> Figure:
-    """Draw the measured configs, on the caller's axes or a new figure, and return the figure."""
-    timed = [
-        (trial, measured)
-        for trial in rank_trials(result)
-        if (measured := result.measurement_of(trial)) is not None
-    ]
-    shown = timed[:MOST]
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What the panels show: a study, or a replay and the configs of its space. ``failures`` says of how many
+    configs there is no time, by the reason.
+    """
+
+    title: str
+    tried: tuple[Tried, ...]
+    failures: Counter[str]
+    study: StudyResult | None = None
+    replay: Replay | None = None
+
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """The effect of each parameter, the largest first."""
+        return find_effects(self.tried)
+
+    @cached_property
+    def rows(self) -> list["Row"]:
+        """The finalists, or all configs with a time if there were no finals; the best one first."""
+        return [] if self.study is None else list(_list_rows(self.study))
+
+    @cached_property
+    def best_ns(self) -> float:
+        """The best time, 1 if there is none."""
+        return min((one.time_ns for one in self.tried if one.time_ns), default=1.0)
+
+
+def draw_study(result: StudyResult, panels: Sequence[str] = (), axes: Axes | None = None) -> Figure:
+    """Draw a study, or only these panels; on the caller's axes or a new figure, which is returned.
+
+    Raises UsageError for an unknown panel, one without anything to show, and for axes without exactly one.
+    """
+    shown = _show_study(result)
+    asked = [one for one in PANELS if one in panels]
+    for name in panels:
+        if name not in PANELS:
+            raise UsageError(f"there is no panel {name!r}", f"there are: {', '.join(PANELS)}")
+    for one in asked:
+        if not _measure(one, shown):
+            raise UsageError(f"{one} has nothing to draw", NEEDS[one])
     if axes is None:
-        height_in = FRAME_IN + ROW_IN * max(1, len(shown))
-        axes = StudyFigure((WIDTH_IN, height_in), DOTS_PER_IN, layout="constrained").subplots()
-    highest_ns = max((measured.high_ns for _, measured in shown), default=1.0)
-    lowest_ns = min((measured.low_ns for _, measured in shown), default=1.0)
-    unit, size = find_unit(highest_ns)
-    for row, (trial, measured) in enumerate(shown):
-        median, low, high = (
-            time_ns / size for time_ns in (measured.median_ns, measured.low_ns, measured.high_ns)
-        )
+        return _draw([shown], asked or PANELS)
+    if len(asked) != 1:
+        raise UsageError("axes have room for one panel", f"name one of {', '.join(PANELS)}")
+    _DRAW[asked[0]](axes, shown)
+    return cast(Figure, axes.get_figure(root=True))
+
+
+def render_study(result: StudyResult) -> bytes:
+    """A PNG of a study; of one on several kinds of silicon with a column for each."""
+    return encode_png(_draw([_show_study(one) for one in (result, *result.others)], PANELS))
+
+
+def render_replay(replay: Replay, space: RecordedSpace) -> bytes:
+    """A PNG of a strategy's progress on a recorded space, and of the configs of the space."""
+    return encode_png(_draw([_show_space(replay, space)], ("progress", "effects", "map")))
+
+
+def render_replays(replays: Sequence[Replay]) -> bytes:
+    """A PNG of the progress of strategies, with a plot for each space."""
+    files = list(dict.fromkeys(one.file for one in replays))
+    height_in = (PLOT_IN + FRAME_IN) * len(files)
+    figure = StudyFigure((WIDTH_IN, height_in), DOTS_PER_IN, layout="constrained")
+    for axes, file in zip(figure.subplots(len(files), squeeze=False)[:, 0], files, strict=True):
+        own = [one for one in replays if one.file == file]
+        _draw_curves(axes, own)
+        axes.set_title(clean_line(own[0].space, LINE), fontsize=FONT, loc="left", parse_math=False)
+    lines, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=3, fontsize=FONT, frameon=False)
+    return encode_png(figure)
+
+
+# ---- what is shown -------------------------------------------------------------------------------------
+
+
+def _show_study(result: StudyResult) -> Picture:
+    groups = group_failures(result.trials)
+    failures = Counter(
+        {f"{name_end(own[0])}{_name_reason(own[0].message)}": len(own) for own in groups}
+    )
+    failures["not run"] = result.count(Outcome.NOT_RUN)
+    failures["rejected by `where`"] = result.rejected
+    subject = " ".join(filter(None, (result.kernel, format_config(result.arguments))))
+    return Picture(
+        title=_title(subject, result.silicon or result.device),
+        tried=tuple(
+            Tried(config=one.config, time_ns=_time_of(one) if one.outcome in WELL else None)
+            for one in result.trials
+        ),
+        failures=failures,
+        study=result,
+    )
+
+
+def _time_of(trial: Trial) -> float | None:
+    return trial.measurement and (trial.measurement.median_ns or None)
+
+
+def _show_space(replay: Replay, space: RecordedSpace) -> Picture:
+    failed = (one for one in space.configs if not one.is_timed)
+    return Picture(
+        title=_title(space.header.kernel, space.header.device),
+        tried=tuple(
+            Tried(config=one.config, time_ns=one.time_ns if one.is_timed else None)
+            for one in space.configs
+        ),
+        failures=Counter(f"{one.outcome}{_name_reason(one.reason)}" for one in failed),
+        replay=replay,
+    )
+
+
+def _title(*lines: str) -> str:
+    return "\n".join(clean_line(line, TITLE) for line in lines if line)
+
+
+def _name_reason(message: str) -> str:
+    return f" ({clean_line(message, LINE // 2)})" if message else ""
+
+
+def _caption(shown: Picture) -> str:
+    """How many configs are drawn, and how many are not, by the reason."""
+    timed = sum(one.time_ns is not None for one in shown.tried)
+    failures = [(reason, count) for reason, count in shown.failures.most_common() if count]
+    named = [f"{count} {reason}" for reason, count in failures[:REASONS]]
+    if rest := failures[REASONS:]:
+        named.append(f"{sum(count for _, count in rest)} for {count_of(len(rest), 'other reason')}")
+    text = f"{count_of(timed, 'config')} with a time"
+    text += f"; without: {', '.join(named)}" if named else ""
+    return textwrap.fill(text, LINE)
+
+
+# ---- the figure ----------------------------------------------------------------------------------------
+
+
+def _draw(columns: Sequence[Picture], panels: Sequence[Panel]) -> Figure:
+    """A column of panels for each; those that have nothing to show are left out."""
+    shown = [[one for one in panels if _measure(one, column)] for column in columns]
+    heights_in = [
+        [_measure(one, column) + FRAME_IN for one in own]
+        for column, own in zip(columns, shown, strict=True)
+    ]
+    height_in = max(map(sum, heights_in)) + FRAME_IN
+    size_in = (WIDTH_IN * len(columns), height_in)
+    figure = StudyFigure(size_in, DOTS_PER_IN, layout="constrained")
+    parts = figure.subfigures(1, len(columns), squeeze=False)[0]
+    for part, column, own, ratios in zip(parts, columns, shown, heights_in, strict=True):
+        part.suptitle(column.title, fontsize=FONT, fontweight="bold", parse_math=False)
+        part.supxlabel(_caption(column), fontsize=FONT - 1, parse_math=False)
+        places = part.subplots(len(own), squeeze=False, height_ratios=ratios)[:, 0]
+        for axes, panel in zip(places, own, strict=True):
+            _DRAW[panel](axes, column)
+    return figure
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=FONT, loc="left", parse_math=False)
+    axes.tick_params(labelsize=FONT - 1, length=2)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _scale_times(axes: Axes, way: Literal["x", "y"], times: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers if the times differ much."""
+    low, high = min(times, default=1.0), max(times, default=1.0)
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    if high > LOG_FROM * low > 0:
+        (axes.set_xscale if way == "x" else axes.set_yscale)("log")
+        subs = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    else:
+        axis.set_major_locator(MaxNLocator(5))
+    axes.grid(visible=True, axis=way, linewidth=0.3)
+
+
+# ---- progress ------------------------------------------------------------------------------------------
+
+
+def _draw_progress(axes: Axes, shown: Picture) -> None:
+    if shown.replay is not None:
+        _draw_curves(axes, [shown.replay])
+        name = f"{shown.replay.strategy}, {count_of(shown.replay.repetitions, 'repetition')}"
+        _finish(axes, f"Best config so far: {name}, median and 95 %")
+        curve = shown.replay.curve
+        _add_seconds(axes, lambda number: next(p.ended_s for p in curve if p.trials >= number))
+        return
+    times = [one.time_ns for one in shown.tried]
+    unit, size = find_unit(shown.best_ns)
+    best = [one / size for one in accumulate((one or math.inf for one in times), min)]
+    timed = [(number, one / size) for number, one in enumerate(times, start=1) if one]
+    if timed:
+        axes.plot(*zip(*timed, strict=True), ".", color=FAINT, markersize=3)
+        axes.step(range(1, len(best) + 1), best, where="post", color=TIME, linewidth=1.2)
+    _scale_times(axes, "y", [time for _, time in timed])
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_xlim(0.5, len(times) + 0.5)
+    axes.set_xlabel("configs that have ended", fontsize=FONT)
+    axes.set_ylabel(f"time of a launch, {unit}", fontsize=FONT)
+    ended_s = () if shown.study is None else shown.study.ended_s
+    if len(ended_s) == len(times):
+        _add_seconds(axes, lambda number: ended_s[min(max(round(number), 1), len(times)) - 1])
+    _finish(axes, "Best time so far; dots: each config")
+
+
+def _add_seconds(axes: Axes, find_s: Callable[[float], float]) -> None:
+    """A second axis at the top: the seconds after which so many configs had ended."""
+    low, high = axes.get_xlim()
+    ticks = [one for one in axes.get_xticks() if low <= one <= high]
+    above = axes.secondary_xaxis("top")
+    above.set_ticks(ticks, [_shorten_seconds(find_s(one)) for one in ticks])
+    above.xaxis.set_minor_locator(NullLocator())
+    above.tick_params(labelsize=FONT - 1, length=2)
+
+
+def _shorten_seconds(seconds: float) -> str:
+    if seconds < 100:
+        return format_seconds(seconds)
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def _draw_curves(axes: Axes, replays: Sequence[Replay]) -> None:
+    """The median regret of strategies on one space over the number of trials, with its interval."""
+    for number, one in enumerate(replays):
+        points = [point for point in one.curve if point.median is not None]
+        trials = [point.trials for point in points]
+        color, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
+        medians = [100 * (point.median or 0.0) for point in points]
+        axes.step(trials, medians, style, where="post", color=color, lw=1.2, label=one.strategy)
+        lows = [100 * (point.low or 0.0) for point in points]
+        highs = [100 * (math.inf if point.high is None else point.high) for point in points]
+        most = max((one for one in highs if math.isfinite(one)), default=0.0)
+        highs = [min(one, most) for one in highs]
+        axes.fill_between(trials, lows, highs, step="post", color=color, alpha=0.18, linewidth=0)
+    longest = max((one.curve[-1] for one in replays if one.curve), key=lambda one: one.trials)
+    axes.set_xscale("log")
+    axes.set_xlim(1, max(longest.trials, 2))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(bottom=0)
+    plain = FuncFormatter(lambda number, _: f"{number:g}")
+    axes.xaxis.set_major_formatter(plain)
+    axes.yaxis.set_major_formatter(plain)
+    axes.grid(visible=True, axis="y", linewidth=0.3)
+    axes.set_xlabel("configs tried", fontsize=FONT)
+    axes.set_ylabel("slower than the best, %", fontsize=FONT)
+    _finish(axes, "")
+
+
+# ---- finals --------------------------------------------------------------------------------------------
+
+
+class Row(Record):
+    """A config with its times, and how it compares with the winner if it took part in the finals."""
+
+    trial: Trial
+    measured: Measurement
+    final: Finalist | None
+
+
+def _list_rows(result: StudyResult) -> Iterator[Row]:
+    finals = {final.trial: final for final in result.finals}
+    for trial in rank_trials(result):
+        if trial.outcome in WELL and (trial.id in finals or not finals):
+            measured = result.measurement_of(trial)
+            if measured is not None:
+                yield Row(trial=trial, measured=measured, final=finals.get(trial.id))
+
+
+def _draw_finals(axes: Axes, shown: Picture) -> None:
+    """The config of each row is written above its interval, without what all rows share."""
+    result = cast(StudyResult, shown.study)
+    rows = shown.rows
+    held = "Finals" if result.finals else "The best of the screening"
+    title = f"{held}: {count_of(len(rows), 'config')}"
+    title += f", the first {MOST_CONFIGS}" if len(rows) > MOST_CONFIGS else ""
+    rows = rows[:MOST_CONFIGS]
+    unit, size = find_unit(max((row.measured.high_ns for row in rows), default=1.0))
+    shared = _find_shared([one.trial.config for one in rows])
+    ends: list[float] = []
+    beside = axes.get_yaxis_transform()
+    for place, row in enumerate(rows):
+        colour, word = _judge(row, result)
+        own = row.measured
+        median, low, high = (one / size for one in (own.median_ns, own.low_ns, own.high_ns))
+        ends += (low, high)
         axes.errorbar(
             median,
-            row,
+            place + 0.22,
             xerr=[[median - low], [high - median]],
             fmt="o",
-            color=CHANGE if result.best is not None and trial.id == result.best.id else TIME,
-            markersize=4,
+            color=colour,
+            markersize=3.5,
             elinewidth=1.2,
             capsize=2,
         )
-    labels = [clean_line(format_config(trial.config), LABEL) for trial, _ in shown]
-    axes.set_yticks(range(len(shown)), labels, parse_math=False)
-    axes.set_ylim(max(1, len(shown)) - 0.5, -0.5)  # the best one is at the top
-    if highest_ns > LOG_FROM * lowest_ns > 0:
-        axes.set_xscale("log")
-    axes.tick_params(labelsize=FONT - 1)
-    axes.set_xlabel(f"time of a launch, {unit}", fontsize=FONT)
-    about = " ".join(filter(None, (result.kernel, format_config(result.arguments))))
-    count = f": the first {MOST} of {len(timed)} configs" if len(timed) > MOST else ""
-    axes.set_title(clean_line(about + count, TITLE), fontsize=FONT, parse_math=False)
-    axes.grid(visible=True, axis="x", linewidth=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    return cast(Figure, axes.get_figure(root=True))
+        differs = {key: one for key, one in row.trial.config.items() if key not in shared}
+        names = [one.name for one in result.incumbents if one.config == row.trial.config]
+        label = ": ".join(filter(None, (names and names[0], format_config(differs or shared))))
+        text = {"fontsize": FONT - 1, "va": "center", "parse_math": False}
+        axes.text(0.01, place - 0.22, clean_line(label, LINE), transform=beside, **text)
+        axes.text(1.01, place + 0.22, word, color=colour, transform=beside, **text)
+    axes.set_yticks([])
+    axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)  # the best one is at the top
+    _scale_times(axes, "x", ends)
+    same = f"; all: {format_config(shared)}" if shared and len(rows) > 1 else ""
+    label = f"time of a launch, {unit}{clean_line(same, LINE)}"
+    axes.set_xlabel(label, fontsize=FONT, parse_math=False)
+    _finish(axes, title)
+
+
+def _judge(row: Row, result: StudyResult) -> tuple[str, str]:
+    """The colour and the verdict of a row."""
+    if result.best is not None and row.trial.id == result.best.id:
+        return CHANGE, "best"
+    if row.final is None:
+        return TIME, ""
+    return (TIME, "tied") if row.final.tied else (REST, f"{row.final.ratio:.3f} x")
+
+
+def _find_shared(configs: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """The parameters that have the same value in all configs."""
+    first = configs[0] if configs else {}
+    return {
+        key: value for key, value in first.items() if all(one.get(key) == value for one in configs)
+    }
+
+
+# ---- effects -------------------------------------------------------------------------------------------
+
+
+def _draw_effects(axes: Axes, shown: Picture) -> None:
+    """A row for each level, below a line with the name of its parameter."""
+    drawn = shown.effects[:MOST_PARAMETERS]
+    unit, size = find_unit(shown.best_ns)
+    labels: list[str] = []
+    times: list[float] = []
+    for effect in drawn:
+        head = f"{clean_line(effect.parameter, LINE // 2)}: {100 * effect.share:.0f} %"
+        text = {"fontsize": FONT - 1, "fontweight": "bold", "va": "center", "parse_math": False}
+        axes.text(0.01, len(labels), head, transform=axes.get_yaxis_transform(), **text)
+        labels.append("")
+        for level in effect.levels:
+            if level.times_ns:
+                own = sorted(one / size for one in level.times_ns)
+                low, middle = own[0], own[len(own) // 2]
+                is_best = own[0] * size <= shown.best_ns
+                axes.plot([low, middle], [len(labels)] * 2, "-", color=FAINT, linewidth=1)
+                colour = CHANGE if is_best else TIME
+                axes.plot(low, len(labels), "o", color=colour, markersize=3.5)
+                axes.plot(middle, len(labels), "o", color=TIME, mfc="white", markersize=3.5)
+                times += (low, middle)
+            timed = len(level.times_ns)
+            count = f"{timed} of {level.tried}" if timed < level.tried else str(timed)
+            beside = {"fontsize": FONT - 1.5, "va": "center", "color": REST}
+            axes.text(1.01, len(labels), count, transform=axes.get_yaxis_transform(), **beside)
+            labels.append(clean_line(level.name, 18))
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    _scale_times(axes, "x", times)
+    axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median", fontsize=FONT)
+    more = f", {len(drawn)} of {len(shown.effects)}" if len(drawn) < len(shown.effects) else ""
+    axes.set_title("right", fontsize=FONT - 1.5, loc="right", color=REST)
+    _finish(axes, f"Effect of each parameter (share of variance{more})")
+    axes.tick_params(axis="y", length=0)
+
+
+# ---- map -----------------------------------------------------------------------------------------------
+
+
+def _draw_map(axes: Axes, shown: Picture) -> None:
+    """The best time in each cell, in numbers and as a colour: the darker, the faster."""
+    across, up = shown.effects[:2]
+    found = map_parameters(shown.tried, across.parameter, up.parameter)
+    best = [cell.best_ns for row in found.cells for cell in row if cell.best_ns is not None]
+    unit, size = find_unit(min(best, default=1.0))
+    low, high = math.log(min(best, default=1.0)), math.log(max(best, default=1.0))
+    for y, row in enumerate(found.cells):
+        for x, cell in enumerate(row):
+            share = 0.0
+            if cell.best_ns is not None and high > low:
+                share = (math.log(cell.best_ns) - low) / (high - low)
+            _draw_cell(axes, (x, y), cell, size, share)
+    axes.set_xlim(-0.5, len(found.columns) - 0.5)
+    axes.set_ylim(-0.5, len(found.rows) - 0.5)
+    longest = max(map(len, found.columns))
+    turn = 90 if longest * len(found.columns) > 48 else 0
+    axes.set_xticks(range(len(found.columns)), found.columns, rotation=turn, parse_math=False)
+    axes.set_yticks(range(len(found.rows)), found.rows, parse_math=False)
+    axes.set_xlabel(clean_line(across.parameter, LINE), fontsize=FONT, parse_math=False)
+    axes.set_ylabel(clean_line(up.parameter, LINE // 2), fontsize=FONT, parse_math=False)
+    _finish(axes, f"Best time of both, {unit} (x: none is right)")
+
+
+def _draw_cell(axes: Axes, place: tuple[int, int], cell: Cell, size: float, share: float) -> None:
+    """``share`` is 0 for the best cell, 1 for the worst."""
+    text = {"ha": "center", "va": "center", "fontsize": FONT - 1.5}
+    if cell.best_ns is None:
+        axes.text(*place, "x" if cell.tried else "", color=REST, **text)
+        return
+    corner = (place[0] - 0.5, place[1] - 0.5)
+    # From a dark blue to a light yellow: ordered in grey, too, and for colour-blind readers.
+    shade = matplotlib.colormaps["cividis"](share)
+    axes.add_patch(Rectangle(corner, 1, 1, facecolor=shade, edgecolor="white"))
+    number = cell.best_ns / size
+    shown = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+    axes.text(*place, shown, color="black" if share > 0.55 else "white", **text)
+    if not share:
+        frame = Rectangle(corner, 1, 1, fill=False, edgecolor=CHANGE, linewidth=1.6, zorder=3)
+        axes.add_patch(frame)
+
+
+_DRAW: Final[dict[Panel, Callable[[Axes, Picture], None]]] = {
+    "progress": _draw_progress,
+    "finals": _draw_finals,
+    "effects": _draw_effects,
+    "map": _draw_map,
+}
+
+
+def _measure(panel: Panel, shown: Picture) -> float:
+    """The height of a panel in inches, without title and axis; 0 if it has nothing to show."""
+    effects = shown.effects[:MOST_PARAMETERS]
+    match panel:
+        case "progress":
+            return PLOT_IN
+        case "finals":
+            return ROW_IN * min(len(shown.rows), MOST_CONFIGS)
+        case "effects":
+            return LEVEL_IN * sum(1 + len(one.levels) for one in effects)
+        case "map":
+            return CELL_IN * max(5, len(effects[1].levels)) if len(effects) > 1 else 0.0
+        case _:
+            assert_never(panel)

@@ -75,7 +75,7 @@ def test_the_picture_shows_both_sides_and_the_change(
         (("none",), "no run of none is recorded in"),
         (("scale", "--tail"), "--tail and --times are for all cases, and not for one"),
         (("--png", "x.png"), "--png draws a CASE"),
-        (("scale", "--png", "/nowhere/x.png"), "cannot write /nowhere/x.png"),
+        (("scale", "--png", "/dev/null/x.png"), "cannot write /dev/null/x.png"),
     ],
 )
 @pytest.mark.usefixtures("home")

@@ -19,6 +19,10 @@ SPARE = 2
 """Number of times as many trials as the score is expected to take: a strategy may choose cheap ones."""
 
 
+CURVE = 48
+"""Steps of the curve of regret."""
+
+
 class Arena:
     """A recorded space in ``file``, on which strategies are compared; with a ``second`` measure by the
     trade-offs that they find.
@@ -93,22 +97,28 @@ class Arena:
             in_flight=in_flight,
             trials=statistics.median(map(len, runs)),
             second=self.second,
-            regrets=tuple(
-                self._sum_up(runs, trials) for trials in CHECKPOINTS if trials <= longest
-            ),
+            regrets=self._sum_up(runs, [count for count in CHECKPOINTS if count <= longest]),
+            curve=self._sum_up(runs, _spread(longest)),
             score=yardstick.score(runs) if yardstick and not self.second else None,
             needed=self.needed(in_flight),
             is_short=is_short and longest < space.points.size - 1 and not self.second,
             note=space.note,
         )
 
-    def _sum_up(self, runs: Sequence[Sequence[Replayed]], trials: int) -> Regret:
-        found = median_interval([self._find_regret(run[:trials]) for run in runs], CONFIDENCE)
-        ends = (
-            one if math.isfinite(one) else None for one in (found.median, found.low, found.high)
-        )
-        median, low, high = ends
-        return Regret(trials=trials, median=median, low=low, high=high)
+    def _sum_up(
+        self, runs: Sequence[Sequence[Replayed]], counts: Sequence[int]
+    ) -> tuple[Regret, ...]:
+        """The regret after each of these numbers of trials; a run that was shorter keeps its best."""
+        found = []
+        for trials in counts:
+            over = median_interval([self._find_regret(run[:trials]) for run in runs], CONFIDENCE)
+            ends = (
+                one if math.isfinite(one) else None for one in (over.median, over.low, over.high)
+            )
+            median, low, high = ends
+            ended_s = statistics.median(run[:trials][-1].ended_s if run else 0.0 for run in runs)
+            found.append(Regret(trials=trials, ended_s=ended_s, median=median, low=low, high=high))
+        return tuple(found)
 
     def _find_regret(self, ended: Sequence[Replayed]) -> float:
         if self._volume is None:
@@ -124,3 +134,8 @@ class Arena:
         )
         pairs = [(time_ns, amount) for time_ns, amount in timed if time_ns is not None]
         return Volume(pairs) if self.second else None
+
+
+def _spread(longest: int) -> list[int]:
+    """Numbers of trials up to ``longest``: the first ones, then ones further and further apart."""
+    return sorted({round(longest ** (step / CURVE)) for step in range(CURVE + 1)})

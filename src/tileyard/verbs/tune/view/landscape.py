@@ -1,0 +1,129 @@
+"""How the times of configs depend on their parameters: the effect of each, and a map of two."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tileyard.base.model import Record, Value
+from tileyard.verbs.tune.plan.recorded.space import list_parameters
+
+MOST_LEVELS = 8
+"""Values of a parameter that are shown singly; more are joined to as many groups."""
+
+
+class Tried(Record):
+    """A config, and its time, which is None if it failed."""
+
+    config: dict[str, Value]
+    time_ns: float | None
+
+
+class Level(Record):
+    """Neighbouring values of a parameter, one if there are few: the number of configs with them that were
+    ``tried``, and the times of those that are right.
+    """
+
+    name: str
+    tried: int
+    times_ns: tuple[float, ...]
+
+
+class Effect(Record):
+    """A parameter with several values. ``share`` is what it explains alone of the variance of the logarithm
+    of times, from 0 to 1, adjusted for the number of its levels (adjusted R squared).
+    """
+
+    parameter: str
+    share: float
+    levels: tuple[Level, ...]
+
+
+class Cell(Record):
+    """Configs with one level of each of two parameters: how many were ``tried``, and the best time if any."""
+
+    tried: int
+    best_ns: float | None
+
+
+class Map(Record):
+    """The levels of two parameters, and a row of cells for each of ``rows``."""
+
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+
+
+def find_effects(tried: Sequence[Tried]) -> list[Effect]:
+    """The effect of each parameter that has several values, the largest first."""
+    effects = []
+    for name, values in list_parameters([one.config for one in tried]).items():
+        if len(values) > 1:
+            groups = _group(tried, name, values)
+            effects.append(
+                Effect(
+                    parameter=name,
+                    share=_explain([_list_times(own) for own in groups.values()]),
+                    levels=tuple(
+                        Level(name=level, tried=len(own), times_ns=_list_times(own))
+                        for level, own in groups.items()
+                    ),
+                )
+            )
+    return sorted(effects, key=lambda one: -one.share)
+
+
+def map_parameters(tried: Sequence[Tried], across: str, up: str) -> Map:
+    """The best time for each combination of levels of two parameters."""
+    values = list_parameters([one.config for one in tried])
+    rows = _group(tried, up, values[up])
+    cells = [
+        [
+            Cell(tried=len(own), best_ns=min(_list_times(own), default=None))
+            for own in _group(row, across, values[across]).values()
+        ]
+        for row in rows.values()
+    ]
+    columns = [level for level, _ in _join_values(values[across])]
+    return Map(columns=tuple(columns), rows=tuple(rows), cells=tuple(map(tuple, cells)))
+
+
+def _group(tried: Sequence[Tried], name: str, values: Sequence[Value]) -> dict[str, list[Tried]]:
+    """The configs by levels of a parameter, in the order of its values."""
+    level_of = {
+        (type(value), value): level for level, joined in _join_values(values) for value in joined
+    }
+    groups: dict[str, list[Tried]] = {level: [] for level in level_of.values()}
+    for one in tried:
+        if (value := one.config.get(name)) is not None:
+            groups[level_of[type(value), value]].append(one)
+    return groups
+
+
+def _join_values(values: Sequence[Value]) -> Iterator[tuple[str, Sequence[Value]]]:
+    """The levels of a parameter by name, of about as many values each."""
+    count = min(len(values), MOST_LEVELS)
+    for level in range(count):
+        joined = values[level * len(values) // count : (level + 1) * len(values) // count]
+        name = str(joined[0]) if len(joined) == 1 else f"{joined[0]}..{joined[-1]}"
+        yield name, joined
+
+
+def _list_times(tried: Sequence[Tried]) -> tuple[float, ...]:
+    return tuple(one.time_ns for one in tried if one.time_ns is not None)
+
+
+def _explain(groups: Sequence[Sequence[float]]) -> float:
+    """The adjusted share of the variance of logarithms that is between these groups."""
+    logs = [[math.log(time_ns) for time_ns in group] for group in groups if group]
+    every = [one for group in logs for one in group]
+    spare = len(every) - len(logs)
+    if spare < 1 or len(logs) < 2:
+        return 0.0
+    within = sum(_spread(group) for group in logs) / spare
+    overall = _spread(every) / (len(every) - 1)
+    return max(1 - within / overall, 0.0) if overall else 0.0
+
+
+def _spread(numbers: Sequence[float]) -> float:
+    mean = statistics.fmean(numbers)
+    return sum((one - mean) ** 2 for one in numbers)
