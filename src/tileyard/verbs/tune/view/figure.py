@@ -163,7 +163,7 @@ def _show_study(result: StudyResult) -> Picture:
 
 
 def _time_of(trial: Trial) -> float | None:
-    return trial.measurement and (trial.measurement.median_ns or None)
+    return (trial.measurement.median_ns or None) if trial.measurement is not None else None
 
 
 def _show_space(replay: Replay, space: RecordedSpace) -> Picture:
@@ -226,6 +226,22 @@ def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=FONT, loc="left", parse_math=False)
     axes.tick_params(labelsize=FONT - 1, length=2)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _write(
+    axes: Axes, at: tuple[float, float], text: str, colour: str = "black", weight: str = "normal"
+) -> None:
+    """Text at a share of the width and at a row's height; from 1 on it is beside the plot."""
+    axes.text(
+        *at,
+        text,
+        color=colour,
+        fontsize=FONT - 1,
+        fontweight=weight,
+        parse_math=False,
+        transform=axes.get_yaxis_transform(),
+        va="center",
+    )
 
 
 def _scale_times(axes: Axes, way: Literal["x", "y"], times: Sequence[float]) -> None:
@@ -348,7 +364,6 @@ def _draw_finals(axes: Axes, shown: Picture) -> None:
     unit, size = find_unit(max((row.measured.high_ns for row in rows), default=1.0))
     shared = _find_shared([one.trial.config for one in rows])
     ends: list[float] = []
-    beside = axes.get_yaxis_transform()
     for place, row in enumerate(rows):
         colour, word = _judge(row, result)
         own = row.measured
@@ -366,10 +381,9 @@ def _draw_finals(axes: Axes, shown: Picture) -> None:
         )
         differs = {key: one for key, one in row.trial.config.items() if key not in shared}
         names = [one.name for one in result.incumbents if one.config == row.trial.config]
-        label = ": ".join(filter(None, (names and names[0], format_config(differs or shared))))
-        text = {"fontsize": FONT - 1, "va": "center", "parse_math": False}
-        axes.text(0.01, place - 0.22, clean_line(label, LINE), transform=beside, **text)
-        axes.text(1.01, place + 0.22, word, color=colour, transform=beside, **text)
+        label = ": ".join((*names[:1], format_config(differs or shared)))
+        _write(axes, (0.01, place - 0.22), clean_line(label, LINE))
+        _write(axes, (1.01, place + 0.22), word, colour)
     axes.set_yticks([])
     axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)  # the best one is at the top
     _scale_times(axes, "x", ends)
@@ -407,8 +421,7 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
     times: list[float] = []
     for effect in drawn:
         head = f"{clean_line(effect.parameter, LINE // 2)}: {100 * effect.share:.0f} %"
-        text = {"fontsize": FONT - 1, "fontweight": "bold", "va": "center", "parse_math": False}
-        axes.text(0.01, len(labels), head, transform=axes.get_yaxis_transform(), **text)
+        _write(axes, (0.01, len(labels)), head, weight="bold")
         labels.append("")
         for level in effect.levels:
             if level.times_ns:
@@ -422,15 +435,14 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
                 times += (low, middle)
             timed = len(level.times_ns)
             count = f"{timed} of {level.tried}" if timed < level.tried else str(timed)
-            beside = {"fontsize": FONT - 1.5, "va": "center", "color": REST}
-            axes.text(1.01, len(labels), count, transform=axes.get_yaxis_transform(), **beside)
+            _write(axes, (1.01, len(labels)), count, REST)
             labels.append(clean_line(level.name, 18))
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     _scale_times(axes, "x", times)
     axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median", fontsize=FONT)
     more = f", {len(drawn)} of {len(shown.effects)}" if len(drawn) < len(shown.effects) else ""
-    axes.set_title("right", fontsize=FONT - 1.5, loc="right", color=REST)
+    axes.set_title("right", fontsize=FONT - 1, loc="right", color=REST)
     _finish(axes, f"Effect of each parameter (share of variance{more})")
     axes.tick_params(axis="y", length=0)
 
@@ -464,9 +476,10 @@ def _draw_map(axes: Axes, shown: Picture) -> None:
 
 def _draw_cell(axes: Axes, place: tuple[int, int], cell: Cell, size: float, share: float) -> None:
     """``share`` is 0 for the best cell, 1 for the worst."""
-    text = {"ha": "center", "va": "center", "fontsize": FONT - 1.5}
     if cell.best_ns is None:
-        axes.text(*place, "x" if cell.tried else "", color=REST, **text)
+        axes.text(
+            *place, "x" if cell.tried else "", color=REST, ha="center", va="center", fontsize=FONT
+        )
         return
     corner = (place[0] - 0.5, place[1] - 0.5)
     # From a dark blue to a light yellow: ordered in grey, too, and for colour-blind readers.
@@ -474,7 +487,8 @@ def _draw_cell(axes: Axes, place: tuple[int, int], cell: Cell, size: float, shar
     axes.add_patch(Rectangle(corner, 1, 1, facecolor=shade, edgecolor="white"))
     number = cell.best_ns / size
     shown = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
-    axes.text(*place, shown, color="black" if share > 0.55 else "white", **text)
+    colour = "black" if share > 0.55 else "white"
+    axes.text(*place, shown, color=colour, ha="center", va="center", fontsize=FONT - 1.5)
     if not share:
         frame = Rectangle(corner, 1, 1, fill=False, edgecolor=CHANGE, linewidth=1.6, zorder=3)
         axes.add_patch(frame)
