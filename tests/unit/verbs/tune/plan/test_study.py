@@ -167,6 +167,19 @@ def test_the_fastest_passing_config_wins() -> None:
     assert len(result.trials) == 4
 
 
+def test_a_result_says_when_configs_had_ended_and_how_many_were_rejected() -> None:
+    """In seconds of the run, one for each config."""
+    bench = Bench({16: 400.0, 32: 200.0})
+    bench.study.space.rejected = 5
+    first, second = asyncio.run(bench.study.ask(2))
+    for now_s, batch in ((3.0, second), (7.0, first)):
+        bench.clock.now_s = now_s
+        for trial in bench.trials(batch):
+            bench.study.tell(trial)
+    result = bench.drive()
+    assert (result.ended_s, result.rejected) == ((3.0, 7.0), 5)
+
+
 def test_a_wrong_result_never_wins() -> None:
     """A config whose output was wrong is not a contender, however fast."""
     result = Bench({16: 400.0, 32: -1.0, 64: 300.0}).drive()

@@ -110,6 +110,11 @@ def test_repetitions_are_summed_up() -> None:
     assert [one.trials for one in found.regrets] == [25, 50]
     for one in found.regrets:
         assert (one.low or 0) <= (one.median or 0) <= (one.high or 0)
+    medians = [one.median for one in found.curve if one.median is not None]
+    assert medians == sorted(medians, reverse=True)
+    ended_s = [one.ended_s for one in found.curve]
+    assert ended_s == sorted(ended_s)
+    assert (found.curve[0].trials, found.curve[-1].trials) == (1, 60)
     whole = arena.replay("random", AT_RANDOM, repetitions=3)
     assert [one.trials for one in whole.regrets] == [25, 50, 100, 200]
     assert not whole.is_short
