@@ -14,10 +14,10 @@ class Regret(Record):
     """
 
     trials: int
-    ended_s: float
     median: float | None
     low: float | None
     high: float | None
+    ended_s: float = 0.0
 
 
 class Score(Record):

@@ -6,6 +6,7 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import TimingPolicy
+from tileyard.show.values import FilePath
 from tileyard.verbs.tune.command import session
 from tileyard.verbs.tune.command.tune import tune
 from tileyard.verbs.tune.options import StartTune
@@ -24,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[StartTune]:
     """What would have been started."""
     starts: list[StartTune] = []
 
-    def run(start: StartTune, *, as_json: bool) -> int:
+    def run(start: StartTune, *, as_json: bool, png: FilePath) -> int:
         starts.append(start)
         return 0
 
