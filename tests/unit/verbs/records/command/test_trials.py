@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.base.model import Outcome
+from tileyard.artifacts.manifest import Manifest, publish
+from tileyard.artifacts.objects import ObjectStore, canonical_json
+from tileyard.base.model import BuildKey, Outcome
 from tileyard.cli.main import main
 from tileyard.store.trials import TrialStore
+from tileyard.targets.own_sources import Reported, Resources
+from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.recorded.files import read_space
 
@@ -45,6 +49,45 @@ def test_each_study_becomes_a_file(form: str, capsys: pytest.CaptureFixture[str]
     assert [one.outcome for one in first.configs] == ["passed", "passed", "timeout"]
     assert [one.build_s for one in second.configs] == [1.5, 1.5]
     assert first.configs[2].reason == "60 s"
+
+
+PROGRAM = """\
+def f(A: float32[m]):
+    m: dim
+    bx: grid[m // 16]
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (PROGRAM, {"blocks": 4, "threads": 1, "registers": 40}),
+        ("def f(A: unknown): pass\n", {"registers": 40}),
+    ],
+)
+def test_what_is_known_before_a_run_is_written(
+    folder: Path, text: str, facts: dict[str, int]
+) -> None:
+    """The work of a Program that can be read, and the figures of the binary."""
+    objects = ObjectStore(folder / "home" / "objects")
+    none = dict.fromkeys(("spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes"), 0)
+    taken = Resources(symbol="f", registers=40, parameter_bytes=0, **none)
+    manifest = Manifest(
+        kernel="built",
+        target="cpu",
+        fingerprint="",
+        build=BuildKey("b"),
+        binary="",
+        files={PROGRAM_FILE: objects.put_bytes(text.encode())},
+        details=canonical_json(Reported(resources=(taken,))),
+    )
+    publish(manifest, objects)
+    with TrialStore.open(folder / "home") as store:
+        store.record(make_trial("r3.0", kernel="built", arguments={"m": 64}, build="b"))
+    assert main(["trials", "export", "built", "--as", "space", "-o", "out.jsonl"]) == 0
+    (one,) = read_space("out.jsonl").configs
+    assert {name: value for name, value in one.facts.items() if value} == facts
 
 
 def test_nothing_to_write_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
