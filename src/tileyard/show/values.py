@@ -29,6 +29,8 @@ Names: TypeAlias = str | Sequence[str] | None
 FilePath: TypeAlias = str | os.PathLike[str] | None
 Pairs: TypeAlias = Mapping[str, Value] | Sequence[str] | None
 """Values by name, or ``KEY=VALUE`` each."""
+Configs: TypeAlias = Mapping[str, Value] | Sequence[Mapping[str, Value] | str] | str | None
+"""Values by name, or ``KEY=VALUE,KEY=VALUE``: one config or several."""
 Choices: TypeAlias = Mapping[str, Value | Sequence[Value]] | Sequence[str] | None
 """Values to try by name, or ``KEY=A,B,C`` each."""
 
@@ -114,6 +116,16 @@ def read_values(given: Pairs, option: str) -> dict[str, Value]:
     if isinstance(given, Mapping):
         return {key: _read_plain(option, key, value) for key, value in given.items()}
     return {key: parse_value(text) for key, text in parse_pairs(given or (), option).items()}
+
+
+def read_configs(given: Configs, option: str) -> tuple[dict[str, Value], ...]:
+    """Each config's values by name. Raises UsageError."""
+    configs = []
+    for one in [given] if isinstance(given, Mapping | str) else given or ():
+        if not isinstance(one, Mapping | str):
+            raise UsageError(f"{option} has {show_value(one)}, which is not a config")
+        configs.append(read_values(one.split(",") if isinstance(one, str) else one, option))
+    return tuple(configs)
 
 
 def read_texts(given: Pairs, option: str) -> dict[str, str]:

@@ -2,7 +2,8 @@
 append-only file, for studies and imports; the latest line of a subject counts.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +44,23 @@ class Choice(Record):
     def subject(self) -> str:
         """The subject: a key of which only one choice holds."""
         return canonical_json((self.kernel, self.file, self.arguments, self.target, self.silicon))
+
+
+def measure_distance(arguments: Mapping[str, Value], others: Mapping[str, Value]) -> float:
+    """How many doublings two sets of arguments are apart, summed over all numbers; infinite if another value
+    differs, or a name.
+    """
+    if arguments.keys() != others.keys():
+        return math.inf
+    return sum(_count_doublings(value, others[name]) for name, value in arguments.items())
+
+
+def _count_doublings(one: Value, other: Value) -> float:
+    if type(one) is type(other) and one == other:
+        return 0.0
+    if isinstance(one, bool | str) or isinstance(other, bool | str):
+        return math.inf
+    return abs(math.log2(one / other)) if min(one, other) > 0 else abs(one - other)
 
 
 def add_choices(home: Path, choices: Iterable[Choice]) -> None:

@@ -72,6 +72,7 @@ from tileyard.show.options import (
     usually,
 )
 from tileyard.show.values import (
+    Configs,
     FilePath,
     Names,
     Number,
@@ -82,6 +83,7 @@ from tileyard.show.values import (
     parse_factor,
     parse_pairs,
     parse_share,
+    read_configs,
     read_lists,
     read_names,
     read_repeats,
@@ -285,6 +287,14 @@ class StudyOptions(TypedDict, total=False):
             read=read_values,
         ),
     ]
+    seed_config: Annotated[
+        Configs,
+        Option(
+            "A config to try early, where it differs from the defaults of the kernel's function; repeatable.",
+            metavar="KEY=VALUE,...",
+            read=read_configs,
+        ),
+    ]
     space: Annotated[
         object,
         Option(
@@ -460,7 +470,8 @@ class TuneRequest(Record):
 
     ``overrides`` has values for tunable parameters, which replace the kernel's own; ``where`` has constraints
     besides the kernel's own. With ``keeps_default`` the kernel's default config, with the values of
-    ``default``, and the one in use are tried first, and a winner must be clearly faster. ``reference`` and
+    ``default``, and the one in use are tried first, and a winner must be clearly faster; each ``seed_config``
+    comes next, with the same values where it has none. ``reference`` and
     ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
     ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which the
     ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening ends
@@ -481,6 +492,7 @@ class TuneRequest(Record):
     overrides: dict[str, Values] = {}
     where: tuple[str, ...] = ()
     default: dict[str, Value] = {}
+    seed_config: tuple[dict[str, Value], ...] = ()
     keeps_default: bool = False
     reference: str = ""
     inputs: str = ""
@@ -599,7 +611,11 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
     if not options["check"]:
         refuse_unused("with --no-check", {"--rtol": options["rtol"], "--atol": options["atol"]})
     if options["finals"]:
-        unused = {"--fresh": not options["resume"], "--also-build": options["also_build"]}
+        unused = {
+            "--fresh": not options["resume"],
+            "--also-build": options["also_build"],
+            "--seed-config": options["seed_config"],
+        }
         refuse_unused("with --finals", unused)
     check_reference(
         options["reference"], check=options["check"], require_check=options["require_check"]

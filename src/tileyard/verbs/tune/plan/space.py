@@ -50,7 +50,8 @@ class OpenSpace:
     in a KernelInfo. ``guessed`` names the arguments whose values nobody chose. Functions in ``where`` have
     rejected ``rejected`` of the ``asked`` configs; ``refusal`` is the message about one. Without ``asks``
     nothing is rejected, and without a strategy the configs are given. The named ``incumbents`` are tried
-    first; ``default`` is the kernel's own.
+    first, and the ``seeds`` next; ``default`` is the kernel's own. ``origins`` says which of the seeds won
+    where.
     """
 
     kernel: str
@@ -73,6 +74,8 @@ class OpenSpace:
     refusal: str = ""
     default: Config | None = None
     incumbents: tuple[tuple[str, Config], ...] = ()
+    seeds: tuple[Config, ...] = ()
+    origins: tuple[str, ...] = ()
 
     async def begin_with(self, named: Iterable[tuple[str, Config]]) -> None:
         """Try these configs first, as far as ``where`` accepts them; the names of equal ones are joined."""
@@ -85,9 +88,24 @@ class OpenSpace:
         others, self.configs = self.configs, [dict(config) for _, config in self.incumbents]
         self._add(others)
 
+    async def try_early(self, seeds: Sequence[Config]) -> tuple[bool, ...]:
+        """Try these points next after the incumbents, each once, as far as ``where`` accepts them; whether it
+        does.
+        """
+        accepted = await self._check(tuple(seeds)) if seeds else ()
+        count = len(self.incumbents)
+        others = self.configs[count:]
+        del self.configs[count:]
+        valid = itertools.compress(seeds, accepted)
+        self._add({canonical_json(config): config for config in valid}.values())
+        self.seeds = tuple(self.configs[count:])
+        self._add(others)
+        return accepted
+
     def _add(self, configs: Iterable[Config]) -> None:
-        """Add configs that are no incumbents, as many as are wanted."""
-        first = {canonical_json(config) for _, config in self.incumbents}
+        """Add configs that are neither incumbents nor seeds, as many as are wanted."""
+        early = (*(config for _, config in self.incumbents), *self.seeds)
+        first = {canonical_json(config) for config in early}
         self.configs += (config for config in configs if canonical_json(config) not in first)
         del self.configs[self.wanted :]
 
@@ -143,6 +161,13 @@ class OpenSpace:
         self.asked += len(configs)
         self.rejected += len(configs) - sum(reply.accepted)
         return reply.accepted
+
+    def describe_start(self) -> str:
+        """The configs that are tried first because they won elsewhere; empty if there are none."""
+        count = len(self.origins)
+        which = f"{count_of(count, 'config')} that won elsewhere {'is' if count == 1 else 'are'}"
+        origins = ", ".join(dict.fromkeys(self.origins))
+        return f"{which} tried first: {origins}" if count else ""
 
     def describe_choice(self) -> str:
         """The number of points and of valid ones, and how many are tried; empty if that goes without

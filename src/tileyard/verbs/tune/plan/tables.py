@@ -8,7 +8,7 @@ import msgspec
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import TileyardError, UsageError
-from tileyard.base.events import RunStarted
+from tileyard.base.events import Note, RunStarted
 from tileyard.base.model import Device
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
@@ -63,6 +63,11 @@ async def open_table(
         return msgspec.structs.replace(result, unrecorded=tuple(ending.unrecorded))
 
     first = plans[0]
+    starts = {Note(text=text) for one in studies if (text := one.study.space.describe_start())}
+    told = [note for plan in plans for note in plan.notes if note not in starts]
+    if starts:
+        text = f"configs that won elsewhere are tried first for {count_of(len(starts), 'shape')}"
+        told.append(Note(text=text))
     changed: dict[str, Any] = {
         "source": source,
         "fold": fold,
@@ -72,7 +77,7 @@ async def open_table(
             cases=sum(plan.begun.cases for plan in plans),
         ),
         "trim_after_s": studies[0].study.screening_s,
-        "notes": list(dict.fromkeys(note for plan in plans for note in plan.notes)),
+        "notes": list(dict.fromkeys(told)),
         "listeners": [listener for plan in plans for listener in plan.listeners],
         "is_cut_short": lambda: any(plan.is_cut_short() for plan in plans),
         "may_trim": lambda: all(plan.may_trim() for plan in plans),

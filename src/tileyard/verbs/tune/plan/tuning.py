@@ -25,24 +25,20 @@ from tileyard.engine.yard import Workplace
 from tileyard.service.bench import HERE, Bench
 from tileyard.service.choosing import find_devices, require_timed
 from tileyard.service.runs import Ending, Plan
-from tileyard.show.words import format_config
-from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
-from tileyard.store.choices import Choice, add_choices, list_choices
+from tileyard.store.base import TrialQuery
+from tileyard.store.choices import Choice, add_choices
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options import StartTune, TuneRequest
-from tileyard.verbs.tune.plan.deciding import is_screening
 from tileyard.verbs.tune.plan.finals import judge_finals, select_last
-from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals, cache_facts, find_facts
+from tileyard.verbs.tune.plan.goals import Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
+from tileyard.verbs.tune.plan.starting import begin_with_known
 from tileyard.verbs.tune.plan.strategies.base import Points, weigh
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
 from tileyard.workers.protocol import Failed, MakeGolden, RunEntry
 from tileyard.workers.run_records import find_run
-
-MOST_RECORDED = 10_000
-"""The most earlier trials that a strategy learns of."""
 
 
 async def open_study(
@@ -51,58 +47,13 @@ async def open_study(
     """Open the kernel's space, and plan its study on these devices."""
     targets = (start.target, *start.also_build)
     space = await open_space(authors.of("", start.file), start.request, targets=targets)
-    await begin_with_incumbents(start, bench, devices, space)
-    return plan_study(start, bench, devices, authors, space)
+    return await plan_study(start, bench, devices, authors, space)
 
 
-async def begin_with_incumbents(
-    start: StartTune, bench: Bench, devices: Sequence[Device], space: OpenSpace
-) -> None:
-    """Have a study begin with the config to beat, by default the kernel's own, and the one in use, if it is a
-    point of the space. Raises UsageError for a config to beat that ``where`` rejects, or a bundle lacks.
-    """
-    if not start.request.keeps_default:
-        return
-    asked = start.request.default
-    default = {**(space.default or {}), **asked}
-    if asked and (missing := [key for key in space.points.names if key not in default]):
-        raise UsageError(
-            f"--default gives no value for {', '.join(missing)}",
-            f"{space.kernel} has no default config that could have it",
-        )
-    if unknown := [key for key in asked if key not in space.points.names]:
-        names = ", ".join(space.points.names) or "none"
-        raise UsageError(
-            f"--default {unknown[0]} is no parameter of the space", f"there are: {names}"
-        )
-    if asked and space.asks is None and space.points.find(default) is None:
-        raise UsageError(
-            f"--default is none of the configs in the bundle: {format_config(default)}",
-            "tune the kernel's file, where it is built",
-        )
-    named = [("default", default)] if default else []
-    silicon = {device.identity for device in devices}
-    for choice in list_choices(bench.settings.home, space.kernel):
-        is_same = choice.arguments == space.arguments and choice.target == start.target
-        is_file = choice.file in ("", Path(space.file).name)
-        if not (is_same and is_file and choice.silicon in silicon):
-            continue
-        if space.points.find(choice.config) is None:
-            text = (
-                f"in use, and not in the space: {format_config(choice.config)}; --default adds it"
-            )
-            bench.conversation.tell_event(Note(text=text))
-        else:
-            named.append(("in use", choice.config))
-    await space.begin_with(named)
-    if asked and not any(config == default for _, config in space.incumbents):
-        raise UsageError(f"--default is no valid config: {space.refusal or 'where rejects it'}")
-
-
-def plan_study(
+async def plan_study(
     start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors, space: OpenSpace
 ) -> Plan[StudyResult]:
-    """Plan a study of this space on these devices."""
+    """Plan a study of this space on these devices, which begins with what is known. Raises UsageError."""
     request = start.request
     also_build = tuple(dict.fromkeys(start.also_build))
     place = Place(
@@ -116,16 +67,15 @@ def plan_study(
     goals.require_known(start.target)
     if space.strategy is not None and request.pareto:
         weigh(space.strategy, goals.amount)
-    if start.reuse and space.learns:
-        tell_recorded(bench.store, start.target, devices, space, goals)
+    await begin_with_known(start, bench, devices, space, goals)
     study = Study(request, space, bench.clock, place, devices, goals=goals)
     kinds = len(study.contests)
     notes = []
     if kinds > 1:
         text = f"{kinds} kinds of devices: each config is timed on each kind, which has a winner of its own"
         notes.append(Note(text=text))
-    if text := space.describe_choice():
-        notes.append(Note(text=text))
+    texts = (space.describe_choice(), space.describe_start())
+    notes += [Note(text=text) for text in texts if text]
 
     def fold(ending: Ending) -> StudyResult:
         result = study.result(ending.run, ending.reason, devices[0])
@@ -181,25 +131,6 @@ def plan_study(
         budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
         may_trim=lambda: study.is_screening,
     )
-
-
-def tell_recorded(
-    store: Store,
-    target: str,
-    devices: Sequence[Device],
-    space: OpenSpace,
-    goals: Goals = TIME_ALONE,
-) -> None:
-    """Let a strategy that learns know earlier trials of this kernel's points on such devices, the latest
-    last.
-    """
-    silicon = {"", *(device.identity for device in devices)}
-    query = TrialQuery(kernel=space.kernel, target=target, was_run=True, limit=MOST_RECORDED)
-    for trial in reversed(store.list_trials(query)):
-        is_known = is_screening(trial) and trial.outcome in REUSABLE | BUILD_FAILURES
-        is_alike = trial.arguments == space.arguments and trial.silicon in silicon
-        if is_known and is_alike and space.points.find(trial.config) is not None:
-            space.tell(goals.judge(msgspec.structs.replace(trial, reused=True)))
 
 
 async def _time_reference(
@@ -345,8 +276,7 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
     side = msgspec.structs.replace(HERE, stored=start.bundle)
     authors = bench.make_authors(devices=devices, sides=(side,))
     await packed.space.draw(1)
-    await begin_with_incumbents(start, bench, devices, packed.space)
-    plan = plan_study(start, bench, devices, authors, packed.space)
+    plan = await plan_study(start, bench, devices, authors, packed.space)
     return replace(plan, packed=packed.find)
 
 

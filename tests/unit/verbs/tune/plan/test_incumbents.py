@@ -17,8 +17,8 @@ from tileyard.base.model import Batch, Draw, Measurement, Outcome, Trial, Value
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.starting import begin_with_incumbents
 from tileyard.verbs.tune.plan.strategies.base import Points
-from tileyard.verbs.tune.plan.tuning import begin_with_incumbents
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.workers.protocol import Space
 

@@ -12,7 +12,7 @@ from tileyard.base.model import Measurement, Record, Trial
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import Points, Strategy, weigh
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, weigh
 
 
 class MakeStrategy(Protocol):
@@ -43,8 +43,9 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     least: int = 0,
     in_flight: int = 1,
     second: str = "",
+    seeds: Sequence[Config] = (),
 ) -> list[Replayed]:
-    """The trials of one study, in the order in which they end.
+    """The trials of one study, which begins with ``seeds``, in the order in which they end.
 
     A trial costs what it did when it was recorded, also one that fails. At most ``in_flight`` are under
     way at once. None begins after ``budget_s``, and one that would end later is not counted, unless fewer
@@ -63,6 +64,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         points=points,
         strategy=strategy,
     )
+    await opened.try_early(seeds)
     ended: list[Replayed] = []
     under_way: list[tuple[float, int, Recorded]] = []
     begun, now_s = 0, 0.0

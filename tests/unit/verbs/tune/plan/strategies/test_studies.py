@@ -14,10 +14,10 @@ from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
+from tileyard.verbs.tune.plan.starting import list_recorded, tell_recorded
 from tileyard.verbs.tune.plan.strategies.base import Config, Points
 from tileyard.verbs.tune.plan.strategies.in_order import InOrder
 from tileyard.verbs.tune.plan.study import Study
-from tileyard.verbs.tune.plan.tuning import tell_recorded
 from tileyard.workers.protocol import Space
 
 TILES = tuple(range(1, 9))
@@ -140,7 +140,7 @@ def test_recorded_trials_are_told_at_the_beginning(tmp_path: Path) -> None:
     device = Device(name="cpu:0", kind="cpu", identity="x")
     with TrialStore.open(tmp_path) as store:
         store.record_all([make_trial(f"t{n}", **(usual | one)) for n, one in enumerate(fields)])
-        tell_recorded(store, "cpu", [device], space)
+        tell_recorded(list_recorded(store, "k"), "cpu", [device], space)
     assert [trial.id for trial in strategy.heard] == ["t1", "t2", "t0"]
     assert all(trial.reused for trial in strategy.heard)
     assert strategy.heard[0].keys == Keys()
