@@ -40,7 +40,9 @@ N = 256
 
 SCRIPT = """
 import json
+import logging
 import os
+import sys
 
 import numpy as np
 import tileyard
@@ -80,7 +82,7 @@ assert (kernel(np.ones((3, 64), np.float32)) == 2).all() and kernel.built == 1
 study.export("winner.json")
 
 known, new = np.ones((4, 128), np.float32), np.ones((4, 512), np.float32)
-tuned = tileyard.tuned(double, default={"block": 16}, home="own")
+tuned = tileyard.tuned(double, default={"block": 16}, nearest=False, home="own")
 assert tuned.choose(known)[1]["block"] in (32, 64) and (tuned(known) == 2).all() and tuned.built == 0
 
 # Many processes at once ask for a kernel that nobody has built.
@@ -96,8 +98,13 @@ built = os.read(read, 1000)
 assert set(ended) == {0} and len(built) == len(ended), ended
 say(f"built {sum(built)} in {len(built)}")
 
+# A config for the nearest shape is reported once.
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+guess = tileyard.tuned(double, home="own")
+assert (guess(new) == 2).all() and (guess(new) == 2).all()
+
 try:
-    tileyard.tuned(double, home="own")(new)
+    tileyard.tuned(double, nearest=False, home="own")(new)
 except tileyard.TileyardError as error:
     say(error)
 """
@@ -169,9 +176,13 @@ def test_shapes_that_are_known_are_not_measured_again(tabled: Tabled) -> None:
 
 
 def test_tuned_kernels_run_with_what_was_found_and_one_process_builds(tabled: Tabled) -> None:
-    """A tuned shape is loaded; a new one that many processes ask for at once has one build."""
-    built, refused = tabled.said[6:]
+    """A tuned shape is loaded; a new one that many processes ask for at once has one build. It gets the
+    config of the nearest shape, unless that is not wanted.
+    """
+    built, guess, refused = tabled.said[6:]
     assert built == "built 1 in 8"
+    assert guess.startswith("double M=4 N=512 runs with block=")
+    assert guess.endswith(", which won for M=4 N=128, the nearest tuned shape")
     assert refused.startswith("no config of double is known for float32[4, 512] on ")
 
 

@@ -1,8 +1,11 @@
-"""Tuned kernels as functions: each shape gets the config that won for it, or a default."""
+"""Tuned kernels as functions: each shape gets the config that won for it, or for the nearest tuned shape."""
 
 import functools
+import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tileyard.api.kernels import (
@@ -28,18 +31,31 @@ from tileyard.frontend.found import Found, lower_config
 from tileyard.frontend.parameters import to_plain
 from tileyard.show.kernel_options import parse_kernel
 from tileyard.show.values import refuse_unused
-from tileyard.store.choices import Choice, list_choices
+from tileyard.show.words import format_config
+from tileyard.store.choices import Choice, list_choices, measure_distance
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
 from tileyard.workers.local_builder import LocalBuilder
 
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The config for some arguments, and why."""
+
+    arguments: Mapping[str, Value]
+    config: Mapping[str, Value]
+    why: str
+    is_guess: bool = False
+
 
 class Dispatch:
     """A kernel as a function of its tensors.
-    The first call with some shapes and dtypes looks up the config that won on this device, or takes
-    ``default``, and loads or builds its kernel, once among threads and processes; later calls find
-    it in a dictionary. ``built`` counts kernels built here. A kernel given by name, such as
-    ``gemm.py::gemm``, runs the winning binaries: nothing is built, and there is no default.
+    The first call with some shapes and dtypes looks up the config that won on this device, or else for the
+    nearest shape, or takes ``default``, and loads or builds its kernel, once among threads and processes;
+    later calls find it in a dictionary. ``built`` counts kernels built here. A kernel given by name, such as
+    ``gemm.py::gemm``, runs the winning binaries: nothing is built, and other shapes are refused.
     """
 
     def __init__(  # noqa: PLR0913 - by keyword only
@@ -52,6 +68,7 @@ class Dispatch:
         silicon: str = "",
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
+        nearest: bool = True,
     ) -> None:
         if isinstance(kernel, str):
             refuse_unused("on a kernel by its name", {"default": default, "arguments": arguments})
@@ -65,14 +82,15 @@ class Dispatch:
         self._known_silicon = silicon
         self._default = default
         self._arguments = arguments
+        self._nearest = nearest
         self.built = 0
         self._ready: dict[object, Callable[..., object]] = {}
         self._lock = threading.Lock()
         self._builder: LocalBuilder | None = None
 
     def __call__(self, *args: Any) -> object:  # noqa: ANN401 - arrays of any library
-        """As the compiled kernel: see ``Winner.load``. Raises UsageError if there is no config, not
-        even a default, and RejectedError as ``choose``.
+        """As the compiled kernel: see ``Winner.load``. Raises UsageError if there is no config, and
+        RejectedError as ``choose``.
         """
         try:
             kernel = self._ready.get(tuple([(a.shape, a.dtype) for a in args]))
@@ -94,53 +112,106 @@ class Dispatch:
 
     def choose(self, *args: Any) -> tuple[dict[str, Value], dict[str, Value]]:  # noqa: ANN401 - see above
         """The arguments and config for these arrays. Raises UsageError; RejectedError for ``where``."""
-        shapes = list_shapes(args)
-        choice = self._find_choice(shapes)
-        if choice is not None:
-            chosen, config = dict(choice.arguments), dict(choice.config)
-        else:
-            given = self._arguments(*args) if self._arguments is not None else None
-            found = infer_arguments(self._name, self._choices(), shapes) if given is None else given
-            chosen = {key: to_plain(value) for key, value in found.items()}
-            config = {key: to_plain(value) for key, value in (self._default or {}).items()}
-        if self._found is not None:
-            self._found.require(chosen, config)
-        return chosen, config
+        decided = self._decide(args)
+        return dict(decided.arguments), dict(decided.config)
+
+    def explain(self, *args: Any) -> str:  # noqa: ANN401 - see above
+        """The arguments and config for these arrays in one line, and why. Raises as ``choose``."""
+        return self._describe(self._decide(args))
 
     def __repr__(self) -> str:
         ready = count_of(len(self._ready), "shape")
         return f"<tuned kernel {self._name}, target {self._target}: {ready} loaded>"
 
-    def _find_choice(self, shapes: Shapes) -> Choice | None:
-        """The winner for these shapes on this silicon; None if they get the default. Raises UsageError."""
+    def _decide(self, args: Sequence[Any]) -> Decision:
+        shapes = list_shapes(args)
+        choice = self._find_choice(shapes)
+        if choice is None:
+            return self._decide_unseen(args, shapes)
+        if self._found is not None:
+            self._found.require(choice.arguments, choice.config)
+        why = "which won for this shape"
+        return Decision(arguments=choice.arguments, config=choice.config, why=why)
+
+    def _decide_unseen(self, args: Sequence[Any], shapes: Shapes) -> Decision:
+        """The config of the nearest tuned shape of which it is valid for this one; else the default."""
         known = self._choices()
-        here = [choice for choice in known if choice.silicon == self._silicon]
+        here = [one for one in known if one.silicon == self._silicon]
+        is_near = self._nearest and bool(here) and not find_misfit(self._name, known, shapes)
+        if self._found is None or (self._default is None and not is_near):
+            raise self._refuse(shapes)
+        given = self._arguments(*args) if self._arguments is not None else None
+        found = infer_arguments(self._name, known, shapes) if given is None else given
+        arguments = {key: to_plain(value) for key, value in found.items()}
+        usual = self._found.parameters.defaults
+        complete = {**usual, **arguments}
+        distances = [
+            (measure_distance({**usual, **one.arguments}, complete), place)
+            for place, one in enumerate(here if is_near else [])
+        ]
+        for number, (distance, place) in enumerate(sorted(distances)):
+            one = here[place]
+            if distance < math.inf and self._is_valid(one, arguments):
+                why = f"which won for {format_config(one.arguments)}, the nearest tuned shape"
+                why += " whose config is valid" if number else ""
+                return Decision(arguments=arguments, config=one.config, why=why, is_guess=True)
+        if self._default is None:
+            raise self._refuse(shapes)
+        config = {key: to_plain(value) for key, value in self._default.items()}
+        self._found.require(arguments, config)
+        return Decision(arguments=arguments, config=config, why="the default")
+
+    def _is_valid(self, choice: Choice, arguments: Mapping[str, Value]) -> bool:
+        """Whether ``where`` accepts a choice's config for other arguments, and their space has it, if its own
+        has.
+        """
+        if self._found is None or not self._found.accepts(arguments, choice.config):
+            return False
+        spaces = [self._found.expand(own) for own in (arguments, choice.arguments)]
+        is_new, is_old = [space.has(choice.config) for space in spaces]
+        return is_new or not is_old
+
+    def _describe(self, decided: Decision) -> str:
+        subject = " ".join(filter(None, (self._name, format_config(decided.arguments))))
+        return f"{subject} runs with {format_config(decided.config) or 'its only config'}, {decided.why}"
+
+    def _find_choice(self, shapes: Shapes) -> Choice | None:
+        """The winner for these shapes on this silicon, if any. Raises UsageError for several kernels."""
+        here = [choice for choice in self._choices() if choice.silicon == self._silicon]
         fitting = [choice for choice in here if shapes in shapes_like(choice.tensors)]
         files = sorted({choice.file for choice in fitting})
         if len(files) > 1 and not self._file:
             names = " and ".join(f"{file}::{self._name}" for file in files)
             raise UsageError(f"several kernels are called {self._name}: {names}", "name one")
-        if not fitting and self._default is None:
-            others = sorted({choice.silicon for choice in known} - {self._silicon})
-            hint = "tune it for that shape" + (", or give default=" if self._found else "")
-            hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
-            what = f"no config of {self._name} is known for {describe_shapes(shapes)}"
-            what += f" on {self._silicon.partition(',')[0]}"
-            raise UsageError(find_misfit(self._name, known, shapes) or what, hint)
         return fitting[0] if fitting else None
+
+    def _refuse(self, shapes: Shapes) -> UsageError:
+        known = self._choices()
+        others = sorted({choice.silicon for choice in known} - {self._silicon})
+        hint = "tune it for that shape" + (", or give default=" if self._found else "")
+        hint += f"; silicon= takes what won on {' or '.join(others)}" if others else ""
+        what = f"no config of {self._name} is known for {describe_shapes(shapes)}"
+        what += f" on {self._silicon.partition(',')[0]}"
+        return UsageError(find_misfit(self._name, known, shapes) or what, hint)
 
     def _prepare(self, args: Sequence[Any]) -> Callable[..., object]:
         if self._found is None:
-            choice, objects = self._find_choice(list_shapes(args)), self._settings.home / "objects"
-            artifact = find_artifact(choice.build, ObjectStore(objects)) if choice else None
+            shapes, objects = list_shapes(args), self._settings.home / "objects"
+            choice = self._find_choice(shapes)
+            if choice is None:
+                raise self._refuse(shapes)
+            artifact = find_artifact(choice.build, ObjectStore(objects))
             if artifact is None:
                 raise DamagedError(
                     f"the binary of {self._name} that won is not in {objects}",
                     "`tileyard export --binaries` packs it where it was tuned",
                 )
             run = make_callable(artifact, self._target, self._settings, self._device, {})
-            return guard(run, choice.rule if choice else None)
-        arguments, config = self.choose(*args)
+            return guard(run, choice.rule)
+        decided = self._decide(args)
+        arguments, config = decided.arguments, decided.config
+        if decided.is_guess:
+            log.warning("%s", self._describe(decided))
         if self._builder is None:
             self._builder = make_builder(self._target, self._settings)
         made = lower_config(self._found, arguments, config, with_tir=self._builder.needs_tir)
@@ -174,6 +245,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
     silicon: str = "",
     default: Mapping[str, object] | None = None,
     arguments: Callable[..., Mapping[str, object]] | None = None,
+    nearest: bool = True,
     home: str | None = None,
 ) -> Any:  # noqa: ANN401 - a Dispatch, or a decorator
     """Decorate a kernel: called with tensors, it runs with the config that studies in this data
@@ -186,10 +258,12 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
         device: The device that it runs on, as in ``tileyard.compile``.
         silicon: Use the winners of this silicon, as named by ``tileyard export``, instead of the
             device's own.
-        default: The config for shapes that were never tuned; without it they are refused, and so
-            are shapes for which ``where`` rejects it.
+        default: The config for shapes that were never tuned, if no tuned shape's is valid for them; without
+            it they are refused, and so are shapes for which ``where`` rejects it.
         arguments: A function that is called with tensors of shapes that were never tuned, and
             returns the kernel's arguments. Without it they are inferred from the tuned shapes.
+        nearest: Shapes that were never tuned get the config of the nearest tuned shape, with a warning in the
+            log; without it they get the default, or are refused.
         home: The data directory, as in ``tune``.
     """
     if kernel is None:
@@ -200,6 +274,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
             silicon=silicon,
             default=default,
             arguments=arguments,
+            nearest=nearest,
             home=home,
         )
     return Dispatch(
@@ -210,6 +285,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
         silicon=silicon,
         default=default,
         arguments=arguments,
+        nearest=nearest,
     )
 
 

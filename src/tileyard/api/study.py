@@ -97,11 +97,12 @@ class Study:
         *,
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
+        nearest: bool = True,
     ) -> "Dispatch":
         """The kernel as a function that uses, for each shape, the config that won in this study or
         another one.
 
-        ``default`` and ``arguments`` are as in ``tileyard.tuned``.
+        ``default``, ``arguments`` and ``nearest`` are as in ``tileyard.tuned``.
         """
         from tileyard.api.dispatch import Dispatch, find_held
 
@@ -112,6 +113,7 @@ class Study:
             device=self.result.device.partition("@")[0],
             default=default,
             arguments=arguments,
+            nearest=nearest,
         )
 
     def export(self, path: str | os.PathLike[str], *, binaries: bool = False) -> None:
@@ -240,9 +242,10 @@ class DispatchTable:
         *,
         default: Mapping[str, object] | None = None,
         arguments: Callable[..., Mapping[str, object]] | None = None,
+        nearest: bool = True,
     ) -> "Dispatch":
         """The kernel as a function that uses the table's config for each shape, as ``Study.dispatch``."""
-        return self.studies[0].dispatch(default=default, arguments=arguments)
+        return self.studies[0].dispatch(default=default, arguments=arguments, nearest=nearest)
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file for ``tileyard import``. Raises NoWinnerError if it is empty."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import UsageError
-from tileyard.base.model import Value, Values, shorten_span
+from tileyard.base.model import Value, Values, sequence_of, shorten_span
 from tileyard.base.wording import show_value
 from tileyard.frontend.declare import PIPELINE, When
 from tileyard.frontend.recipes import Recipe, is_instance_of, kinds_of, named_parameters
@@ -177,6 +177,13 @@ class Expansion:
     def names(self) -> tuple[str, ...]:
         """The parameters that it varies."""
         return tuple(dict.fromkeys([*self.axes, *(key for c in self.configs for key in c)]))
+
+    def has(self, config: Arguments) -> bool:
+        """Whether a config is one of its points, before constraints."""
+        if self.configs:
+            return dict(config) in self.configs
+        values = ((sequence_of(self.axes.get(key, ())), value) for key, value in config.items())
+        return all(value in known for known, value in values)
 
 
 class Parameters:

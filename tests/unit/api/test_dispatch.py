@@ -114,13 +114,62 @@ def test_no_config_that_where_rejects_is_chosen(tmp_path: Path) -> None:
         arguments=lambda A: {"M": len(A)},
         home=str(tmp_path),
     )
-    assert tuned.choose(np.ones(96, np.float32)) == ({"M": 96}, {"block": 32})
+    assert tuned.choose(np.ones(160, np.float32)) == ({"M": 160}, {"block": 32})
     for size, block in ((80, 32), (64, 48)):
         with pytest.raises(
             RejectedError, match=rf"where of gemm rejects block={block} for M={size}"
         ) as refused:
             tuned(np.ones(size, np.float32))
         assert refused.value.__context__ is None
+
+
+def divide(M: int) -> dict[str, list[int]]:
+    """A space that depends on the size."""
+    return {"block": [block for block in (8, 16, 24, 32, 64) if M % block == 0]}
+
+
+@pytest.mark.parametrize("rule", ["constraint", "function", "space"])
+def test_an_unseen_shape_has_the_config_of_the_nearest_one(tmp_path: Path, rule: str) -> None:
+    """The nearest of those whose config is valid for it; else the default, or a refusal."""
+    blocks = {"block": [8, 16, 24, 32, 64]}
+    wheres = {"constraint": "M % block == 0", "function": lambda M, block: M % block == 0}
+
+    @tileyard.kernel(space=divide if rule == "space" else blocks, where=wheres.get(rule))  # type: ignore[arg-type]
+    def gemm(M: int, block: int = 16) -> None:
+        pass
+
+    usual = {"silicon": "one", "home": str(tmp_path)}
+    tuned = tileyard.tuned(gemm, **usual)
+    with pytest.raises(TileyardError, match="no config of gemm is known for"):
+        tuned.choose(np.ones(96, np.float32))
+    for size, block in ((64, 64), (256, 32), (48, 24)):
+        spec = msgspec.structs.replace(CHOICE.tensors[0], shape=(size,))
+        arguments, config = {"M": size}, {"block": block}
+        won = msgspec.structs.replace(
+            CHOICE, file="", arguments=arguments, config=config, tensors=(spec,)
+        )
+        add_choices(
+            tmp_path, [won, msgspec.structs.replace(won, silicon="two", config={"block": 16})]
+        )
+    expected = {64: 64, 128: 64, 160: 32, 96: 24, 72: 24, 1024: 32}
+    for size, block in expected.items():
+        assert tuned.choose(np.ones(size, np.float32)) == ({"M": size}, {"block": block}), size
+    assert tuned.explain(np.ones(1024, np.float32)) == (
+        "gemm M=1024 runs with block=32, which won for M=256, the nearest tuned shape"
+    )
+    passed_over = tuned.explain(np.ones(96, np.float32))
+    assert passed_over.endswith(" M=48, the nearest tuned shape whose config is valid")
+    assert tuned.explain(np.ones(64, np.float32)).endswith("block=64, which won for this shape")
+    refused = np.ones(40, np.float32)
+    with pytest.raises(TileyardError, match=r"known for float32\[40\] on one"):
+        tuned.choose(refused)
+    with pytest.raises(TileyardError, match="array 0 is float16, but gemm was tuned for float32"):
+        tuned.choose(np.ones(128, np.float16))
+    with pytest.raises(TileyardError, match=r"known for float32\[128\] on one"):
+        tileyard.tuned(gemm, nearest=False, **usual).choose(np.ones(128, np.float32))
+    fixed = tileyard.tuned(gemm, default={"block": 8}, **usual)
+    assert fixed.choose(np.ones(128, np.float32))[1] == {"block": 64}
+    assert fixed.explain(refused) == "gemm M=40 runs with block=8, the default"
 
 
 def test_a_name_has_no_default(tmp_path: Path) -> None:
