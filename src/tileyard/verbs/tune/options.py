@@ -81,7 +81,6 @@ from tileyard.show.values import (
     Share,
     parse_bytes,
     parse_factor,
-    parse_pairs,
     parse_share,
     read_configs,
     read_lists,
@@ -257,14 +256,13 @@ def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
 
 
 def _read_bounds(given: Pairs, option: str) -> dict[str, float]:
-    """The most of each number, by name: a size where the name ends with ``_bytes``. Raises UsageError."""
-    if isinstance(given, Mapping):
-        given = [f"{name}={most}" for name, most in given.items()]
-    bounds = {}
-    for name, text in parse_pairs(given or (), option).items():
-        read = parse_bytes if name.endswith("_bytes") else parse_factor
-        bounds[name] = float(read(text, f"{option} {name}") or 0)
-    return bounds
+    """The most of each number, by name: a number, or a size. Raises UsageError."""
+    return {
+        name: float(parse_bytes(most, f"{option} {name}"))
+        if isinstance(most, str)
+        else parse_factor(most, f"{option} {name}") or 0.0
+        for name, most in read_values(given, option).items()
+    }
 
 
 def _read_rules(given: WhereSource | None, _option: str) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ def test_several_named_shapes_are_as_many() -> None:
             {"bound": ["x_bytes=much"]},
             "--bound x_bytes: 'much' is not a size such as 512MiB or 8GiB",
         ),
-        ({"bound": {"registers": -1}}, "--bound registers '-1' is not a number such as 1e-3"),
+        ({"bound": {"registers": -1}}, "--bound registers -1 is not a number such as 1e-3"),
         ({"bound": ["x"]}, "--bound 'x' is not of the form KEY=VALUE"),
         ({"within": "5%"}, "--within has no effect without --shapes or several sizes"),
         (

@@ -114,8 +114,8 @@ class Goals:
         confidence: float,
         incumbents: Iterable[str] = (),
     ) -> list[Trial]:
-        """The members of the Pareto set, the one with the least amount first: each is clearly faster than all
-        that need less, and none that needs no more is clearly faster.
+        """The members of the Pareto set, the one with the least amount first: each is clearly faster than
+        those before it, and none that needs no more is clearly faster.
 
         As in ``judge_finals``; of equal ones the first of the ``incumbents`` is a member.
         """

@@ -41,8 +41,9 @@ class Final(Record):
 
 
 class Tradeoff(Record):
-    """A member of a study's Pareto set: clearly faster than each config that needs less of the second measure
-    than this ``amount``. ``measurement`` has its times, of the finals if it met others.
+    """A member of a study's Pareto set: no config with at most this ``amount`` of the second measure is
+    clearly faster, and it is clearly faster than the members with less. ``measurement`` has its times, of the
+    finals if it met others.
     """
 
     trial: str
