@@ -2,15 +2,18 @@
 
 Of Tileyard, what is imported ahead are the rooms of its command line, of its engine and of its workers: they
 read nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it would
-be: a child of its own session with an environment, signals and descriptors of its own. So are workers with
-their keepers, authors only where TileLang is imported ahead, which takes seconds. Fresh processes are compile
-workers for GPUs, whose compilers need their addresses fixed, and all that ``CommandLine.start`` begins.
+be: a child of its own session with an environment, signals and descriptors of its own. So are agents that it
+starts directly, and workers with their keepers, authors only where TileLang is imported ahead, which takes
+seconds. Fresh processes are compile workers for GPUs, whose compilers need their addresses fixed, and all
+that ``CommandLine.start`` begins.
 """
 
+import atexit
 import contextlib
 import gc
 import hashlib
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -21,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 import types
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ENGINE = "tileyard.service.process"
+AGENT = ("-P", "-m", "tileyard", "agent")
 AUTHOR = "tileyard.workers.author"
 COMPILER = "tileyard.workers.compiler"
 WORKERS = (
@@ -60,6 +63,7 @@ used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
+    *("tileyard.engine.hosts.agent", "tileyard.engine.hosts.session"),
     *("tileyard.verbs.compile.command.artifact_session", "tileyard.verbs.compile.plan.compiling"),
     *("tileyard.verbs.compile.command.inspect_session", "tileyard.verbs.ci.command.session"),
     *("tileyard.verbs.regress.command.comparing", "tileyard.verbs.regress.plan.static"),
@@ -271,6 +275,33 @@ class EngineCopy(subprocess.Popen[bytes]):
         )
 
 
+class AgentCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; an agent of this Python, also behind ``env``, is a copy of this one."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: Any,  # noqa: ANN401 - as subprocess.Popen has it
+        start_new_session: bool,
+    ) -> None:
+        words = list(itertools.dropwhile(lambda word: word == "env" or "=" in word, argv))
+        set_here = dict(
+            word.split("=", 1) for word in argv[: len(argv) - len(words)] if "=" in word
+        )
+        is_ours = words[:5] == [sys.executable, *AGENT] and not set_here.keys() & set(UNHEARD)
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_agent, words, set_here) if is_ours else None,
+        )
+
+
 class WorkerCopy(subprocess.Popen[bytes]):
     """What ``subprocess.Popen`` is; a worker of this Python, and its keeper, are copies of this process."""
 
@@ -329,6 +360,12 @@ def heard(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, s
     }
 
 
+COPIES = {
+    "tileyard.engine.hosts.session": AgentCopy,
+    "tileyard.processes.launch": EngineCopy,
+    "tileyard.processes.supervise": WorkerCopy,
+}
+"""By the module that starts it, what is a copy."""
 ENVIRONMENT = dict(os.environ)
 SET_AHEAD: dict[str, str] = {}
 """Variables that imports have set."""
@@ -356,21 +393,34 @@ def become_fresh(environment: Mapping[str, str], descriptors: Sequence[int]) -> 
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it begins
         signal.signal(number, signal.SIG_IGN)
+    logging.root.handlers.clear()
+    for name, number in (("stdout", 1), ("stderr", 2)):  # the others may hold what is not ours
+        lines = 1 if name == "stderr" else -1
+        stream = open(number, "w", lines, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
 
 
 def run_to_the_end(module: str) -> NoReturn:
-    """Run a module as the interpreter itself does."""
+    """Run a module as the interpreter itself does, but end without freeing what was imported: that takes
+    longer than most runs, as pages that are shared with others would be copied.
+    """
+    code: object = None
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    finally:
-        error = sys.exception()
-        if error is not None and not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-        threading._shutdown()  # type: ignore[attr-defined]
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):
-                stream.flush()
-        os._exit(int(error is not None))
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:  # noqa: BLE001 - what the interpreter does itself
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    if not isinstance(code, int | None):
+        print(code, file=sys.stderr)  # noqa: T201 - likewise
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
 
 
 def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
@@ -379,6 +429,13 @@ def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) ->
     sys.argv[1:] = []
     del sys.path[0]  # what -P does
     run_to_the_end(ENGINE)
+
+
+def become_agent(argv: Sequence[str], set_here: Mapping[str, str]) -> NoReturn:
+    """Be an agent, from the moment at which its program would be executed to its end."""
+    become_fresh({**os.environ, **set_here}, [])
+    sys.argv[1:] = argv[4:]
+    run_to_the_end("tileyard")
 
 
 def become_keeper(
@@ -405,13 +462,6 @@ def become_worker(
         os._exit(127)
     opened = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
     become_fresh(environment, [fd for fd in opened if is_inherited(fd)])
-    logging.root.handlers.clear()
-    for name, number in (
-        ("stdout", 1),
-        ("stderr", 2),
-    ):  # what is buffered in the others is not ours
-        stream = os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-        setattr(sys, name, stream)
     module = argv[3]
     sys.argv = [module, *argv[4:]]
     sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *PLACES]
@@ -452,10 +502,7 @@ if __name__ == "__main__":
         compile_once(Path(sys.argv[3]))
     gc.freeze()  # so that no copy has to touch, and thereby to copy, all that is there
     if is_copy():
-        if launch := sys.modules.get("tileyard.processes.launch"):
-            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": EngineCopy})
-            launch.subprocess = copying  # type: ignore[attr-defined]
-        if supervise := sys.modules.get("tileyard.processes.supervise"):
-            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": WorkerCopy})
-            supervise.subprocess = copying  # type: ignore[attr-defined]
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        for name, copy in COPIES.items():
+            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": copy})
+            sys.modules[name].subprocess = copying  # type: ignore[attr-defined]
+        run_to_the_end(sys.argv[0])
