@@ -5,6 +5,7 @@ a pipeline, such as ``==== sm_80``, is followed by the Program that it makes. ``
 tests.passes.test_texts`` writes these anew.
 """
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class Text:
     made: dict[str, str]
 
 
+@functools.cache
 def read_text(name: str) -> Text:
     """The parts of a file."""
     first, *rest = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").split(_RULE)
@@ -69,7 +71,13 @@ def list_made(name: str, pipeline: str) -> set[str]:
     """What is in a text, and in what a pipeline makes of it, if that is written there."""
     text = read_text(name)
     texts = (text.written, text.made.get(pipeline, text.written))
-    return {f"{pipeline} {one}" for t in texts for one in list_contents(read_program(t))}
+    return {f"{pipeline} {one}" for t in texts for one in list_parts(t)}
+
+
+@functools.cache
+def list_parts(text: str) -> set[str]:
+    """What is in a Program."""
+    return list_contents(read_program(text))
 
 
 TEXTS = {f"{pipeline} {name}": (pipeline, name) for pipeline in PIPELINES for name in NAMES}

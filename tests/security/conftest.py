@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Who is not root cannot act as two users."""
     needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users")
     for item in items:
-        if Path(__file__).parent in item.path.parents and "users" in item.fixturenames:  # type: ignore
+        if "users" in item.fixturenames and Path(__file__).parent in item.path.parents:  # type: ignore
             item.add_marker(needs_root)
 
 

@@ -4,6 +4,7 @@ Whether a mutant can go wrong is for others to say. ``equivalent`` names those t
 """
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,6 +56,12 @@ class Change:
     new: str
 
 
+@functools.lru_cache(1)
+def parse(source: str) -> ast.Module:
+    """The tree of a file, of which all kernels are asked for one after another."""
+    return ast.parse(source)
+
+
 class KernelText:
     """A kernel's tree, and where its nodes are in the text."""
 
@@ -66,7 +73,7 @@ class KernelText:
             self.starts.append(self.starts[-1] + len(line))
         self.tree = next(
             node
-            for node in ast.parse(source).body
+            for node in parse(source).body
             if isinstance(node, ast.FunctionDef) and node.name == name
         )
 
