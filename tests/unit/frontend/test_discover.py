@@ -393,13 +393,17 @@ def test_what_where_rejects_is_not_elaborated(
 
 
 def test_the_pipeline_of_a_config_reaches_where_and_not_the_function() -> None:
-    """The key ``pipeline`` of a space is not a parameter, unless the function has one of that name."""
+    """The key ``pipeline`` of a space is not a parameter, unless the function has one of that name. Another
+    one cannot be asked for beside it.
+    """
     space = {"block": [64], "pipeline": ["tilelang", "tileyard"]}
     found = _declare(space=space, where=lambda block, pipeline: pipeline == "tileyard")
     config = {"block": 64, "pipeline": "tileyard"}
     assert found.accepts({"M": 8, "N": 8}, config)
     assert not found.accepts({"M": 8, "N": 8}, {**config, "pipeline": "tilelang"})
     assert found.parameters.pipeline_of(config) == "tileyard"
+    with pytest.raises(UsageError, match="pipeline=tileyard is in its config, and sm_80 asked for"):
+        found.parameters.pipeline_of(config, "sm_80")
     with pytest.raises(UserCodeError, match="gemm returned NoneType"):  # so it was called
         found.elaborate({"M": 8, "N": 8}, config)
 
