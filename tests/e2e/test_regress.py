@@ -107,7 +107,7 @@ def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) 
     assert len({place[:2] for place in batches}) == len(batches)  # no process times a kernel again
     revisions = {
         (one["case"], one["side"]): [point["revision"] for point in one["points"]]
-        for one in cli.run_json("history", "scale")["series"]
+        for one in json.loads(cli.run_here("history", "scale", "--json").stdout)["series"]
     }
     assert revisions == {
         (slow["case"], "base"): [git(project, "rev-parse", "light")],

@@ -460,7 +460,7 @@ def test_what_is_proven_is_skipped_by_name(cli: CommandLine, suite: Path) -> Non
     (cli.cwd / "source.txt").write_text("second")
     refused = refuse_run(cli, "test", "suite.toml", "--changed", "first")
     assert (refused.returncode, "there is no run 'first' (" in refused.stderr) == (2, True)
-    history = [line.split() for line in cli.run("history", "rows/one").stdout.splitlines()]
+    history = [line.split() for line in cli.run_here("history", "rows/one").stdout.splitlines()]
     (oldest,) = (words for words in history if words and words[0].startswith(run))
     assert oldest[-1] == "passed"
     cli.run("test", "suite.toml", "--changed", run, "--summary", "third.json")
