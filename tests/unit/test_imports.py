@@ -10,6 +10,7 @@ HEAVY = (
     *(
         "IPython",
         "matplotlib",
+        "optuna",
         "pandas",
         "ray",
         "cryptography",

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -103,6 +103,10 @@ class Bench:
         self.compilers = compilers
         self._stack.push_async_callback(compilers.close)
         await compilers.begin(Builder("", target))
+
+    def close_later(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Have this called when the run ends."""
+        self._stack.push_async_callback(close)
 
     def use_hosts(self, hosts: "RemoteDevices") -> None:
         """Have the run use devices of other hosts, whose agents end with it."""

@@ -47,7 +47,7 @@ def compare(
 
     values = read_options(CompareOptions, complete(CompareOptions, options))
     draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replays")
-    names = values["strategy"] or tuple(one.name for one in plan.list_strategies())
+    names = values["strategy"] or plan.OWN
     arenas = plan.open_arenas(dict.fromkeys(files))
     found = []
     for one in plan.replay_all(arenas, names, values["repetitions"], values["in_flight"]):

@@ -10,8 +10,16 @@ from tileyard.verbs.strategies.result import Comparison, Known, Standing
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
-from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, check_strategy, make_strategy
+from tileyard.verbs.tune.plan.strategies.base import (
+    FOREIGN,
+    STRATEGIES,
+    check_strategy,
+    make_strategy,
+)
 from tileyard.verbs.tune.result.replayed import Replay
+
+OWN = tuple(name for name in STRATEGIES if name not in FOREIGN)
+"""The strategies that are compared if none is named."""
 
 
 def list_strategies() -> list[Known]:

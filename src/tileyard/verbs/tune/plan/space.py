@@ -3,12 +3,13 @@
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import KernelFileError, UsageError
+from tileyard.base.events import Event, Note
 from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value, Values, sequence_of
 from tileyard.base.wording import count_of, find_similar
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
@@ -16,7 +17,14 @@ from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.rules import HINT, Ruled, rule_points
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, make_strategy
+from tileyard.verbs.tune.plan.strategies.ahead import Ahead
+from tileyard.verbs.tune.plan.strategies.base import (
+    FOREIGN,
+    Config,
+    Points,
+    Strategy,
+    make_strategy,
+)
 from tileyard.verbs.tune.result.records import evaluate
 from tileyard.workers.protocol import (
     AnswerT,
@@ -134,6 +142,19 @@ class OpenSpace:
         """Let the strategy learn how a config ended."""
         if self.strategy is not None:
             self.strategy.tell(trial)
+
+    async def begin_ahead(self, cores: tuple[int, ...], tell: Callable[[Event], None]) -> None:
+        """Start the process of a strategy that has one. Raises WorkerStartError."""
+        if isinstance(self.strategy, Ahead):
+            text = (
+                f"the process of the strategy {self.strategy.name} ended: other configs are random"
+            )
+            await self.strategy.begin(cores, lambda: tell(Note(text=text, level="warning")))
+
+    async def end_ahead(self) -> None:
+        """End that process: no further config will be drawn. Repeatable."""
+        if isinstance(self.strategy, Ahead):
+            await self.strategy.close()
 
     @property
     def is_whole(self) -> bool:
@@ -376,7 +397,11 @@ def _guess(word: str, known: Sequence[str]) -> str:
 
 
 def choose_strategy(request: TuneRequest, points: Points) -> Strategy:
-    """The requested strategy for these points. Raises UsageError for one that there is not."""
+    """The requested strategy for these points. Raises UsageError for one that there is not, ToolMissingError
+    for one that cannot run here.
+    """
+    if request.strategy in FOREIGN:
+        return Ahead(request.strategy, points, trials=request.trials, seed=request.seed)
     return make_strategy(request.strategy, points, trials=request.trials, seed=request.seed)
 
 

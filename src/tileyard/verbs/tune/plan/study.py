@@ -149,6 +149,7 @@ class Study:
         if self._is_pending or self.pause_s > 0:
             return ()
         self.is_screening = False
+        await self.space.end_ahead()
         left_s = self._left_s
         left_ns = 1e9 * max(left_s, 0.0) / self.sharers
         if pause_s := max(contest.review(left_s, left_ns) for contest in self.contests):

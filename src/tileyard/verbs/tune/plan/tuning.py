@@ -50,6 +50,12 @@ async def open_study(
     return await plan_study(start, bench, devices, authors, space)
 
 
+async def _begin_ahead(bench: Bench, authors: Authors, space: OpenSpace) -> None:
+    """Start the process of a strategy that has one; it ends after the screening, or with the run."""
+    await space.begin_ahead(authors.cores, bench.conversation.tell_event)
+    bench.close_later(space.end_ahead)
+
+
 async def plan_study(
     start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors, space: OpenSpace
 ) -> Plan[StudyResult]:
@@ -68,6 +74,7 @@ async def plan_study(
     if space.strategy is not None and request.pareto:
         weigh(space.strategy, goals.amount)
     await begin_with_known(start, bench, devices, space, goals)
+    await _begin_ahead(bench, authors, space)
     study = Study(request, space, bench.clock, place, devices, goals=goals)
     kinds = len(study.contests)
     notes = []

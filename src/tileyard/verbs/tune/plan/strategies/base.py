@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
@@ -11,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tileyard.artifacts.objects import canonical_json
-from tileyard.base.errors import UsageError
+from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.model import Trial, Value
+from tileyard.base.wording import install_extra
 from tileyard.frontend.constraints import Expr
 from tileyard.verbs.tune.plan.diagram import Variable, solve
 
@@ -23,8 +25,21 @@ STRATEGIES: dict[str, str] = {
     "local": "tileyard.verbs.tune.plan.strategies.local:Local",
     "random": "tileyard.verbs.tune.plan.strategies.in_order:AtRandom",
     "grid": "tileyard.verbs.tune.plan.strategies.in_order:Grid",
+    "optuna-tpe": "tileyard.verbs.tune.plan.strategies.optuna_samplers:Tpe",
+    "optuna-gp": "tileyard.verbs.tune.plan.strategies.optuna_samplers:GaussianProcess",
+    "optuna-cmaes": "tileyard.verbs.tune.plan.strategies.optuna_samplers:CmaEs",
+    "optuna-nsga2": "tileyard.verbs.tune.plan.strategies.optuna_samplers:Genetic",
 }
 """Names of strategies, each with the ``module:name`` of what makes it."""
+FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
+    "optuna-tpe": ("optuna",),
+    "optuna-gp": ("optuna", "torch"),
+    "optuna-cmaes": ("optuna", "cmaes"),
+    "optuna-nsga2": ("optuna",),
+}
+"""Packages, all in the extra ``optuna``, of strategies that need any. Their proposals take long, so a study
+has them in a process of their own (``Ahead``).
+"""
 INDEX: Final = "@"
 """Ends the name of a parameter where constraints of ours ask for the index of its value."""
 
@@ -52,7 +67,8 @@ class Points:
         self.listed = tuple({canonical_json(one): one for one in bare}.values())
         base = [len(self.listed)] if self.listed else []
         self.lengths = (*base, *(len(values) for values in self.axes.values()))
-        self._defaults = defaults
+        self.constraints = tuple(constraints)
+        self.defaults = defaults
         self.product = math.prod(self.lengths)
         self.diagram = solve(self.variables, constraints) if constraints else None
         self.size = self.product if self.diagram is None else self.diagram.size
@@ -70,7 +86,7 @@ class Points:
     def variables(self) -> list[Variable]:
         """What constraints see of each index of a place. ``NAME@`` is the index of a value of NAME."""
         columns = {
-            name: [config.get(name, self._defaults.get(name)) for config in self.listed]
+            name: [config.get(name, self.defaults.get(name)) for config in self.listed]
             for name in self._listed_names
         }
         base = [Variable(len(self.listed), columns)] if self.listed else []
@@ -248,15 +264,20 @@ def weigh(strategy: Strategy, amount: Amount) -> None:
 
 
 def check_strategy(name: str) -> None:
-    """Raise UsageError for a name that no strategy has."""
+    """Raise UsageError for a name that no strategy has, ToolMissingError for one that cannot run here."""
     if name not in STRATEGIES:
         known = ", ".join(sorted(STRATEGIES))
         raise UsageError(f"there is no strategy {name!r}", hint=f"known strategies: {known}")
+    for package in FOREIGN.get(name, ()):
+        if find_spec(package) is None:
+            raise ToolMissingError(
+                f"the strategy {name} needs the package {package}", install_extra("optuna")
+            )
 
 
 def make_strategy(name: str, points: Points, *, trials: int, seed: int) -> Strategy:
     """The strategy of this name for a space of which at most ``trials`` points are tried. Raises
-    UsageError.
+    UsageError, or ToolMissingError.
     """
     check_strategy(name)
     strategy: Strategy = resolve_name(STRATEGIES[name])(points, trials=trials, seed=seed)

@@ -49,6 +49,22 @@ class _Dimension:
         self._moves: dict[int, tuple[Places, Places, Places]] = {}
         self._is_ordered = np.array([one.is_ordered for one in parameters], dtype=bool)
 
+    @property
+    def parameters(self) -> list[tuple[int, bool]]:
+        """The number of values of each parameter, and whether they have an order."""
+        counts = self._codes.max(axis=0, initial=0) + 1
+        return list(zip(map(int, counts), map(bool, self._is_ordered), strict=True))
+
+    def codes_of(self, index: int) -> list[int]:
+        """The code of each parameter's value: its rank, if values have an order."""
+        return list(map(int, self._codes[index]))
+
+    def index_near(self, codes: Sequence[int]) -> int:
+        """The index whose codes differ least from these; an order's ends are as far apart as two others."""
+        away = np.abs(self._codes - np.array(codes, dtype=np.int64))
+        spans = np.maximum(self._codes.max(axis=0, initial=0), 1)
+        return int(np.where(self._is_ordered, away / spans, away != 0).sum(axis=1).argmin())
+
     def moves_from(self, index: int) -> tuple[Places, Places, Places]:
         """Indexes that differ by one step in one parameter, by more in one, and by one step in two."""
         if index not in self._moves:
@@ -74,6 +90,26 @@ class Encoding:
             self._dimensions.insert(0, _make_listed(points.listed))
         widths = [width for one in self._dimensions for width in one.widths]
         self.groups = np.repeat(np.arange(len(widths)), widths)
+
+    @property
+    def parameters(self) -> list[tuple[int, bool]]:
+        """The number of values of each parameter, and whether they have an order."""
+        return [one for dimension in self._dimensions for one in dimension.parameters]
+
+    def codes_of(self, number: int) -> list[int]:
+        """A code for the value of each parameter of a point: its rank, if the values have an order."""
+        (place,) = self.places_of([number])
+        pairs = zip(self._dimensions, place, strict=True)
+        return [code for one, index in pairs for code in one.codes_of(int(index))]
+
+    def number_near(self, codes: Sequence[int]) -> int:
+        """The number of a valid point whose values have these codes, or are near."""
+        place, start = [], 0
+        for one in self._dimensions:
+            stop = start + len(one.parameters)
+            place.append(one.index_near(codes[start:stop]))
+            start = stop
+        return self._points.join(place)
 
     def features_of(self, places: Places) -> Floats:
         """One row of features per place."""
