@@ -124,6 +124,7 @@ class Bayes(Proposing):
             rows=rows,
             candidates=candidates,
             expected=np.array([*self._expect(rows), *self._expect(candidates)]),
+            times=self._times,
         )
 
     def _list_candidates(self, by_time: Sequence[int]) -> list[int]:
@@ -164,12 +165,15 @@ class _Model:
         rows: Sequence[int],
         candidates: Sequence[int],
         expected: Floats,
+        times: dict[int, float],
     ) -> None:
         self._posterior = posterior
         self._rows = list(rows)
         self._candidates = candidates
         self._expected_rows, self._expected = expected[: len(rows)], expected[len(rows) :]
         self._is_left = np.ones(len(candidates), dtype=bool)
+        away = self._list_logs(times) - self._expected_rows
+        self._middle, self._scale = float(np.nanmean(away)), float(np.nanstd(away)) or 1.0
 
     @property
     def is_usable(self) -> bool:
@@ -178,15 +182,15 @@ class _Model:
 
     def take(self, times: dict[int, float], failed: Collection[int]) -> int:
         """The best candidate, which becomes a row."""
-        logs = np.array([times.get(row, math.nan) for row in self._rows])
-        away = logs - self._expected_rows
-        middle, scale = np.nanmean(away), np.nanstd(away) or 1.0
-        means = self._posterior.predict((away - middle) / scale) * scale + middle + self._expected
-        deviations = self._posterior.deviations * scale
+        logs = self._list_logs(times)
+        away = (logs - self._expected_rows - self._middle) / self._scale
         ends = [1.0 if one in times else 0.0 if one in failed else math.nan for one in self._rows]
-        success = self._posterior.predict(np.array(ends) - USUALLY) + USUALLY - 0.5
-        odds = ndtr(success / (DOUBT + self._posterior.deviations / 2))
-        gains = _expected_improvement(float(np.nanmin(logs)), means, deviations) * odds
+        means, success = self._posterior.predict(np.array([away, np.array(ends) - USUALLY]))
+        means = means * self._scale + self._middle + self._expected
+        deviations = self._posterior.deviations
+        odds = ndtr((success + USUALLY - 0.5) / (DOUBT + deviations / 2))
+        best_log = float(np.nanmin(logs))
+        gains = _expected_improvement(best_log, means, deviations * self._scale) * odds
         best = int(np.argmax(np.where(self._is_left, gains, -1.0)))
         self._posterior.add(best)
         self._is_left[best] = False
@@ -194,6 +198,10 @@ class _Model:
         self._rows.append(number)
         self._expected_rows = np.append(self._expected_rows, self._expected[best])
         return number
+
+    def _list_logs(self, times: dict[int, float]) -> Floats:
+        """The logarithm of the time of each row, NaN for those without one."""
+        return np.array([times.get(row, math.nan) for row in self._rows])
 
 
 def _expected_improvement(best: float, means: Floats, deviations: Floats) -> Floats:

@@ -114,6 +114,7 @@ class Posterior:
         self._root[: self._count, : self._count] = root
         self._whitened[: self._count] = whitened
         self._variances = process.variance - np.square(whitened).sum(axis=0)
+        self._targets: Floats | None = None
 
     @property
     def has_room(self) -> bool:
@@ -141,16 +142,23 @@ class Posterior:
         self._count += 1
 
     def predict(self, targets: Floats) -> Floats:
-        """The mean of each candidate for these targets, one per row."""
+        """The means of the candidates for each of some vectors of targets, with one target per row.
+
+        Only what follows the first target that has changed is computed again.
+        """
         count = self._count
-        weights = np.zeros(count)
-        start = 0
-        for stop in (*np.flatnonzero(np.isnan(targets)), count):
-            if stop > start:
-                left = targets[start:stop] - self._root[start:stop, :start] @ weights[:start]
-                weights[start:stop] = solve_triangular(
-                    self._root[start:stop, start:stop], left, lower=True, check_finite=False
-                )
-            start = stop + 1
-        result: Floats = weights @ self._whitened[:count]
-        return result
+        if self._targets is None:
+            self._targets = np.full((len(targets), len(self._root)), np.nan)
+            self._weights = np.zeros_like(self._targets)
+            self._means = np.zeros((len(targets), len(self._candidates)))
+        known = self._targets[:, :count]
+        is_new = ((targets != known) & ~(np.isnan(targets) & np.isnan(known))).any(axis=0)
+        first = int(is_new.argmax()) if is_new.any() else count
+        before = self._weights[:, first:count].copy()
+        is_believed = np.isnan(targets)
+        for row in range(first, count):
+            left = targets[:, row] - self._weights[:, :row] @ self._root[row, :row]
+            self._weights[:, row] = np.where(is_believed[:, row], 0.0, left / self._root[row, row])
+        known[:] = targets
+        self._means += (self._weights[:, first:count] - before) @ self._whitened[first:count]
+        return self._means.copy()

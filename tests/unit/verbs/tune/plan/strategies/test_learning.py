@@ -179,7 +179,7 @@ def test_features_are_ranks_logarithms_and_indicators() -> None:
 
 
 def test_a_posterior_that_grows_is_that_of_all_rows() -> None:
-    """A row without a target changes deviations, but no mean."""
+    """A row without a target changes deviations, but no mean; it may get its target later."""
     generator = np.random.default_rng(3)
     features = generator.random((30, 4))
     targets = np.sin(5 * features).sum(axis=1)
@@ -187,13 +187,17 @@ def test_a_posterior_that_grows_is_that_of_all_rows() -> None:
     process.fit(features[:20], (targets[:20] - targets.mean()) / targets.std())
     whole = Posterior(process, features[:12], features[12:], 0)
     grown = Posterior(process, features[:10], features[10:], 2)
+    less = Posterior(process, features[:10], features[10:], 0)
+    half = np.array([targets, -2 * targets])
+    grown.predict(half[:, :10])
     grown.add(0)
     grown.add(1)
-    assert grown.predict(targets[:12])[2:] == pytest.approx(whole.predict(targets[:12]))
+    half[0, 10], half[:, 11] = math.nan, math.nan
+    (mean, _) = grown.predict(half[:, :12])
+    assert mean == pytest.approx(less.predict(half[:, :10])[0])
+    both = np.array([targets, -2 * targets])[:, :12]
+    assert grown.predict(both)[:, 2:] == pytest.approx(whole.predict(both))
     assert grown.deviations[2:] == pytest.approx(whole.deviations)
-    less = Posterior(process, features[:10], features[10:], 0)
-    unknown = np.array([*targets[:10], math.nan, math.nan])
-    assert grown.predict(unknown) == pytest.approx(less.predict(targets[:10]))
     assert (grown.deviations <= less.deviations + 1e-9).all()
 
 
