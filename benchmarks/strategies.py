@@ -1,11 +1,14 @@
 """Compares strategies with other tuners on recorded spaces: score, and regret after 25, 50, 100, 200 trials.
 
     python benchmarks/strategies.py [FILE...] [--repetitions 50] [--tuners tileyard,kernel-tuner,optuna]
-        [--only NAME] [--jobs 2] [-o RESULTS]
-    python benchmarks/strategies.py --table RESULTS
+        [--only NAME] [--jobs 2] [--limit SECONDS] [--trials N] [-o RESULTS]
+    python benchmarks/strategies.py --table RESULTS [--csv FILE]
+    python benchmarks/strategies.py [FILE...] --cost 1000 [--only NAME]
     python benchmarks/strategies.py CACHE... --keep FOLDER [--source TEXT] [--licence NAME]
 
 By default FILEs are those of benchmarks/spaces; any recorded space will do, as for `tileyard tune --replay`.
+With --cost it prints the CPU time that a trial takes our strategies, of the 300 after so many, one at a time.
+
 RESULTS is JSON, written after each strategy, and the table is made of it; what it has is not run again. With
 --keep the spaces are written in our own format, rounded.
 
@@ -17,7 +20,8 @@ Kernel Tuner runs in its simulation mode, on a cache that is made of the space, 
 goal that can be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others
 are categories. What is not in the space, and what was tried before, costs neither of them anything, but a
 sampler of Optuna ends after STALE such questions in a row. It hears the worst time so far for what failed or
-is not in the space. Slow ones (SLOW) run 5 times, to 50 trials.
+is not in the space. Slow ones (SLOW) run 5 times, to 50 trials. After --limit seconds of a CPU a strategy of
+another tuner has as many runs on a space as it has finished, and the table says how many.
 
 The spaces in benchmarks/spaces are from github.com/AutoTuningAssociation/benchmark_hub, commit 8eeb99e7,
 folder currently_unused/cachefiles/KernelTuner data (Zenodo, DOI 10.5281/zenodo.15364124), MIT licence.
@@ -25,12 +29,14 @@ folder currently_unused/cachefiles/KernelTuner data (Zenodo, DOI 10.5281/zenodo.
 
 import argparse
 import contextlib
+import csv
 import gc
 import io
 import json
 import math
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -48,10 +54,10 @@ from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Record
 from tileyard.show.console import Console, new_table, print_table, say
 from tileyard.verbs.tune.plan.recorded.files import read_space, write_space
-from tileyard.verbs.tune.plan.recorded.replay import Replayed
+from tileyard.verbs.tune.plan.recorded.replay import Replayed, as_trial
 from tileyard.verbs.tune.plan.recorded.replaying import SPARE, Arena
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
-from tileyard.verbs.tune.plan.strategies.base import STRATEGIES, make_strategy
+from tileyard.verbs.tune.plan.strategies.base import FOREIGN, STRATEGIES, make_strategy
 from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Replay
 from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format_score
 
@@ -61,6 +67,8 @@ SLOW = frozenset({"GPSampler", "bayes_opt", "skopt"})
 SLOW_REPETITIONS, SLOW_TRIALS = 5, 50
 STALE = 100
 """Questions in a row without a new config after which a sampler of Optuna has ended."""
+COSTLY = 300
+"""Trials of which the costs are printed."""
 KERNEL_TUNERS_STALE = 2000
 """The same for Kernel Tuner, whose strategies may go on for ever: known configs cost no budget."""
 IDLE_S = 3.0
@@ -103,6 +111,12 @@ class Task(Record):
     tuner: str
     strategy: str
     repetitions: int
+    limit_s: float
+    trials: int | None
+
+
+class OverError(Exception):
+    """The limit of a strategy is over."""
 
 
 # ---- one run -----------------------------------------------------------------------------------
@@ -142,9 +156,9 @@ class Ledger:
         return is_long and len(self.ended) >= CHECKPOINTS[-1]
 
 
-def trials_of(arena: Arena, strategy: str) -> int:
-    """At most as many trials as a strategy of ours gets; a slow one stops earlier."""
-    most = SPARE * max(arena.needed(), CHECKPOINTS[-1])
+def trials_of(arena: Arena, strategy: str, wanted: int | None) -> int:
+    """At most as many trials as a strategy of ours gets, or as are wanted; a slow one stops earlier."""
+    most = wanted or SPARE * max(arena.needed(), CHECKPOINTS[-1])
     return SLOW_TRIALS if strategy in SLOW else min(most, arena.space.points.size - 1)
 
 
@@ -183,6 +197,7 @@ class Simulation:
 
     def __init__(self, file: str) -> None:
         from kernel_tuner import interface, util
+        from kernel_tuner.searchspace import Searchspace
 
         space = read_space(file)
         self.document = as_cache(space)
@@ -192,9 +207,7 @@ class Simulation:
             cache = Path(folder) / "cache.json"
             cache.write_text(json.dumps(self.document))
             entries = util.read_cache(str(cache), open_cache=False)["cache"]
-        known = interface.Searchspace(
-            None, None, None, from_cache={**self.document, "cache": entries}
-        )
+        known = Searchspace(None, None, None, from_cache={**self.document, "cache": entries})
         # Also for those that ask about a config by themselves.
         known._modified_restrictions = lambda one: tuple(one[key] for key in self.keys) in allowed  # noqa: SLF001
         assert known.size == len(space.configs), f"{known.size} of {len(space.configs)} configs"
@@ -272,13 +285,13 @@ def list_kernel_tuner() -> list[str]:
     return [name for name in interface.strategy_map if name not in NOT_COMPARED]
 
 
-def run_kernel_tuner(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
+def run_kernel_tuner(arena: Arena, task: "Task", seed: int) -> list[Replayed]:
     """One run of a strategy of Kernel Tuner."""
-    ledger = Ledger(arena, trials_of(arena, strategy))
+    ledger = Ledger(arena, trials_of(arena, task.strategy, task.trials))
     simulation = open_simulation(arena.file)
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for config in simulation.run(strategy, ledger.trials, seed):
+        for config in simulation.run(task.strategy, ledger.trials, seed):
             ledger.find(config)
     return ledger.ended
 
@@ -295,14 +308,14 @@ def list_optuna() -> list[str]:
     return [name for name in names if name not in others and not name.startswith("Base")]
 
 
-def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
+def run_optuna(arena: Arena, task: "Task", seed: int) -> list[Replayed]:
     """One run of a sampler of Optuna."""
     import optuna
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
-    ledger = Ledger(arena, trials_of(arena, strategy))
+    ledger = Ledger(arena, trials_of(arena, task.strategy, task.trials))
     axes = {
         name: values for name, values in arena.space.header.parameters.items() if len(values) > 1
     }
@@ -321,7 +334,7 @@ def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
         else CategoricalDistribution(list(values))
         for name, values in axes.items()
     }
-    sampler = getattr(optuna.samplers, strategy)(seed=seed)
+    sampler = getattr(optuna.samplers, task.strategy)(seed=seed)
     study = optuna.create_study(sampler=sampler, direction="minimize")
     worst: float | None = None
     stale = 0
@@ -348,7 +361,7 @@ def run_optuna(arena: Arena, strategy: str, seed: int) -> list[Replayed]:
 
 RUN = {"kernel-tuner": run_kernel_tuner, "optuna": run_optuna}
 LIST = {
-    "tileyard": lambda: list(STRATEGIES),
+    "tileyard": lambda: [name for name in STRATEGIES if name not in (*FOREIGN, "auto")],
     "kernel-tuner": list_kernel_tuner,
     "optuna": list_optuna,
 }
@@ -358,6 +371,27 @@ LIST = {
 def open_arena(file: str) -> Arena:
     """The space in a file; one at a time is kept."""
     return Arena(read_space(file), Path(file).name)
+
+
+def run_all(arena: Arena, task: Task, repetitions: int) -> list[list[Replayed]]:
+    """The runs of another tuner's strategy that end within its limit. Raises OverError if none does."""
+    runs: list[list[Replayed]] = []
+
+    def end(*_: object) -> None:
+        raise OverError(f"no run ended within {task.limit_s:g} s")
+
+    usual = signal.signal(signal.SIGPROF, end)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, task.limit_s, 1.0)
+        seeds = range(repetitions)
+        runs.extend(RUN[task.tuner](arena, task, seed) for seed in seeds)
+    except OverError:
+        if not runs:
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, usual)
+    return runs
 
 
 def carry_out(task: Task) -> Compared | Missing:
@@ -371,10 +405,10 @@ def carry_out(task: Task) -> Compared | Missing:
     try:
         if task.tuner == "tileyard":
             make = partial(make_strategy, task.strategy)
-            replay = arena.replay(task.strategy, make, repetitions=repetitions)
+            replay = arena.replay(task.strategy, make, repetitions=repetitions, trials=task.trials)
         else:
-            run = RUN[task.tuner]
-            runs = [run(arena, task.strategy, seed) for seed in range(repetitions)]
+            runs = run_all(arena, task, repetitions)
+            repetitions = len(runs)
             replay = arena.sum_up(task.strategy, runs)
     except Exception as error:  # noqa: BLE001 - any of many tuners, each in its own way
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
@@ -384,7 +418,8 @@ def carry_out(task: Task) -> Compared | Missing:
     finally:
         gc.collect()
     spent_s = time.process_time() - began_s
-    replay = msgspec.structs.replace(replay, file=Path(task.file).name)
+    score = None if task.trials else replay.score
+    replay = msgspec.structs.replace(replay, file=Path(task.file).name, score=score)
     own_s = spent_s / max(1.0, replay.trials * repetitions)
     return Compared(tuner=task.tuner, replay=replay, own_s=own_s)
 
@@ -459,6 +494,27 @@ def print_standings(console: Console, results: Results, spaces: int) -> None:
     print_table(console, table)
 
 
+def write_csv(results: Results, out: Path) -> None:
+    """Write a line for each strategy and space: score, regrets in percent, their intervals."""
+    columns = ["score", *(f"regret_{trials}" for trials in CHECKPOINTS)]
+    heads = [f"{name}{end}" for name in columns for end in ("", "_low", "_high")]
+    with out.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["space", "tuner", "strategy", "runs", "trials", *heads, "ms_per_trial"])
+        for one in sorted(results.compared, key=lambda one: (one.replay.file, -score_of(one))):
+            replay = one.replay
+            score = replay.score if math.isfinite(score_of(one)) else None
+            cells = [None] * 3 if score is None else [score.score, score.low, score.high]
+            regrets = {it.trials: (it.median, it.low, it.high) for it in replay.regrets}
+            for trials in CHECKPOINTS:
+                ends = regrets.get(trials, (None, None, None))
+                cells += [None if end is None else 100 * end for end in ends]
+            told = [f"{cell:.3f}" if cell is not None else "" for cell in cells]
+            space = replay.file.partition(".")[0]
+            names = [space, one.tuner, replay.strategy, replay.repetitions, f"{replay.trials:g}"]
+            table.writerow([*names, *told, f"{1e3 * one.own_s:.1f}"])
+
+
 def score_of(one: Compared) -> float:
     """Its score; without one, or of too few trials for it, it is the last."""
     is_whole = one.replay.score is not None and not (
@@ -499,26 +555,61 @@ def keep(files: list[str], folder: Path, source: str, licence: str) -> None:
         print(f"{out}: {len(configs)} configs, {out.stat().st_size // 1000} kB")
 
 
-def main() -> None:
-    """Compare, keep, or print a table."""
+def print_cost(file: str, strategy: str, known: int) -> None:
+    """Print what a proposal and its result cost a strategy once so many are known."""
+    space = open_arena(file).space
+    make = make_strategy(strategy, space.points, trials=known + COSTLY, seed=0)
+    costs_ms = []
+    for number in range(min(known + COSTLY, space.points.size)):
+        began_s = time.process_time()
+        (config,) = make.ask(1)
+        found = as_trial(space, space.find(config), number)
+        make.tell(found)
+        costs_ms.append(1e3 * (time.process_time() - began_s))
+    late = costs_ms[known:]
+    print(
+        f"{Path(file).name} {strategy}: median {statistics.median(late):.1f} ms, "
+        f"mean {statistics.fmean(late):.1f} ms, at most {max(late):.0f} ms"
+    )
+
+
+def read_options() -> argparse.Namespace:
+    """The options of this script."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*")
     parser.add_argument("--repetitions", type=int, default=50)
     parser.add_argument("--tuners", default=",".join(TUNERS))
     parser.add_argument("--only", action="append", default=[], help="this strategy, of any tuner")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=1e6, help="seconds per strategy and space")
+    parser.add_argument("--trials", type=int, help="per run, at most: too few for a score")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--cost", type=int)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--source", default="")
     parser.add_argument("--licence", default="")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Compare, keep, or print a table, or costs."""
+    given = read_options()
     if given.table:
-        print_results(Console(), msgspec.json.decode(given.table.read_bytes(), type=Results))
+        results = msgspec.json.decode(given.table.read_bytes(), type=Results)
+        print_results(Console(), results)
+        if given.csv:
+            write_csv(results, given.csv)
         return
     files = given.files or sorted(map(str, SPACES.glob("*.jsonl.gz")))
     if given.keep:
         keep(files, given.keep, given.source, given.licence)
+        return
+    if given.cost:
+        for file in files:
+            for strategy in given.only or ["bayes"]:
+                print_cost(file, strategy, given.cost)
         return
     results = Results(compared=(), missing=())
     if given.output and given.output.exists():
@@ -526,7 +617,14 @@ def main() -> None:
         results = msgspec.structs.replace(results, missing=())
     known = {(one.replay.file, one.tuner, one.replay.strategy) for one in results.compared}
     tasks = [
-        Task(file=file, tuner=tuner, strategy=strategy, repetitions=given.repetitions)
+        Task(
+            file=file,
+            tuner=tuner,
+            strategy=strategy,
+            repetitions=given.repetitions,
+            limit_s=given.limit,
+            trials=given.trials,
+        )
         for file in files
         for tuner in given.tuners.split(",")
         for strategy in LIST[tuner]()

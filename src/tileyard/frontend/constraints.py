@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+import msgspec
+
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Value
 
@@ -19,22 +21,19 @@ SUPPORTED = (
 )
 
 
-@dataclass(frozen=True)
-class Const:
+class Const(msgspec.Struct, frozen=True, tag="const"):
     """A value; None: undefined, as a division by zero."""
 
     value: Value | None
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(msgspec.Struct, frozen=True, tag="name"):
     """A parameter or an argument."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(msgspec.Struct, frozen=True, tag="op"):
     """An operation, by its word or sign, on one or more parts; ``in`` has its choices as parts."""
 
     sign: str

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from tileyard.base.errors import WorkerLostError
-from tileyard.base.model import Record, Trial, Value
+from tileyard.base.model import Record, Trial, Value, Values, sequence_of, shorten_span
+from tileyard.frontend.constraints import Expr
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.processes.wire import Channel
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, check_strategy, make_strategy
@@ -22,16 +22,24 @@ MOST_AHEAD: Final = 16
 
 
 class Begin(Record, tag="begin"):
-    """The strategy to make, and the pickled arguments of its points."""
+    """The strategy to make, and the arguments of its points."""
 
     name: str
-    points: bytes
+    axes: dict[str, Values]
+    listed: tuple[dict[str, Value], ...]
+    constraints: tuple[Expr, ...]
+    defaults: dict[str, Value]
     trials: int
     seed: int
 
+    def open_points(self) -> Points:
+        """The points."""
+        axes = {name: sequence_of(values) for name, values in self.axes.items()}
+        return Points(axes, self.listed, self.constraints, self.defaults)
+
 
 class Want(Record, tag="want"):
-    """So many further proposals are wanted."""
+    """The number of further proposals that are wanted."""
 
     count: int
 
@@ -69,8 +77,15 @@ class Ahead(Proposing):
         check_strategy(name)
         self.name = name
         super().__init__(points, seed=seed)
-        given = (dict(points.axes), points.listed, points.constraints, dict(points.defaults))
-        self._begin = Begin(name=name, points=pickle.dumps(given), trials=trials, seed=seed)
+        self._begin = Begin(
+            name=name,
+            axes={key: _list_values(values) for key, values in points.axes.items()},
+            listed=points.listed,
+            constraints=points.constraints,
+            defaults=dict(points.defaults),
+            trials=trials,
+            seed=seed,
+        )
         self._news: asyncio.Queue[News] = asyncio.Queue()
         self._ready: deque[int] = deque()
         self._wanted = 0
@@ -144,19 +159,24 @@ class Ahead(Proposing):
             lost()
 
 
+def _list_values(values: Sequence[Value]) -> Values:
+    return shorten_span(values) if isinstance(values, range) else tuple(values)
+
+
 def main() -> None:
     """Propose as many configs as are wanted, but none that is tried already, until the channel is closed."""
     with Channel.serving() as channel:
         begin = channel.receive(Begin)
         if begin is None:
             return
-        points = Points(*pickle.loads(begin.points))
+        points = begin.open_points()
         strategy = make_strategy(begin.name, points, trials=begin.trials, seed=begin.seed)
         wanted = 0
         known: set[int | None] = set()
         while True:
             while not wanted or strategy.is_exhausted or channel.has_news():
-                match channel.receive(News):
+                news: News | None = channel.receive(News)
+                match news:
                     case None:
                         return
                     case Want(count=count):

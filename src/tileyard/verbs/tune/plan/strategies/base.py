@@ -202,9 +202,10 @@ def unique(values: Sequence[Value]) -> Sequence[Value]:
 class Strategy(Protocol):
     """Chooses the configs of one study, while any number of those that it has proposed are under way.
 
-    No method waits: what takes long belongs in a thread, and its result in a later proposal. Equal seeds,
-    limits and results give equal proposals. ``learns``: proposals depend on results. Such a strategy is
-    asked for no more than can be tried now, and learns what was recorded before; others are asked ahead.
+    No method waits: what takes long belongs in a process of its own (``Ahead``), and its result in a later
+    proposal. Else equal seeds, limits and results give equal proposals. ``learns``: proposals depend on
+    results. Such a strategy is asked for no more than can be tried now, and learns what was recorded before;
+    others are asked ahead.
     """
 
     learns: bool
