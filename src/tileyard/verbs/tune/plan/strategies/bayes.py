@@ -124,7 +124,7 @@ class Bayes(Proposing):
             rows=rows,
             candidates=candidates,
             expected=np.array([*self._expect(rows), *self._expect(candidates)]),
-            times=self._times,
+            times=values,
         )
 
     def _list_candidates(self, by_time: Sequence[int]) -> list[int]:
