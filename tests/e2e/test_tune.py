@@ -233,6 +233,14 @@ def test_some_cores_phases_one_after_another_and_a_single_compile_worker(
     assert result["best"] or result["leader"]
 
 
+def test_a_device_budget_ends_a_study(knowing: CommandLine) -> None:
+    """What had not begun is left out, one of what ran is the best, and the result says why."""
+    result = knowing.run_json(*HEALTHY, "--device-budget", "1ms")
+    assert {trial["outcome"] for trial in result["trials"]} == {"passed", "not_run"}
+    assert result["stopped"] == "the device budget of 0.001 s was spent"
+    assert (result["reason"], result["best"]["outcome"]) == ("budget", "passed")
+
+
 @pytest.mark.skipif(len(PHYSICAL) < 2, reason="needs two cores that are not threads of one")
 def test_two_devices_share_one_study(knowing: CommandLine) -> None:
     """While building goes on, each config counts once, from either of two devices without common cores.

@@ -11,8 +11,10 @@ from tileyard.base.wording import count_of, name_line
 EVENT_VERSION = 2
 
 StepKind = Literal["golden", "check"]
-StopReason = Literal["done", "budget", "first_failure", "interrupted"]
-"""Why a run stopped: all cases were tried, its time was spent, a case failed, or it was interrupted."""
+StopReason = Literal["done", "budget", "gain", "first_failure", "interrupted"]
+"""Why a run stopped: all cases were tried, its time was spent, little gain was expected, a case failed, or it
+was interrupted.
+"""
 
 
 class RunStarted(Record, tag="run_started"):
@@ -162,6 +164,16 @@ class PairsCounted(Record, tag="pairs_counted"):
     left_s: float | None
 
 
+class StudyAdvanced(Record, tag="study_advanced"):
+    """How far a study is: the share by which its best time is still expected to improve, the seconds until
+    it ends, finals included (both None if unknown), and the configs ``rejected`` untried, by reason.
+    """
+
+    expected_gain: float | None
+    left_s: float | None
+    rejected: dict[str, int] = {}
+
+
 class RunEnded(Record, tag="run_ended"):
     """The last event of a run."""
 
@@ -187,6 +199,7 @@ Event = (
     | HostLost
     | HostJoined
     | PairsCounted
+    | StudyAdvanced
     | RunEnded
 )
 

@@ -177,7 +177,9 @@ def prepare_for(yard: Yard, ledger: Ledger, pool: Builders) -> Preparation:
 
 
 class Driver:
-    """One run of one source: ``open``, iterate over ``trials``, ``close``. ``halted_by`` is what ended it."""
+    """One run of one source: ``open``, iterate over ``trials``, ``close``. ``halted_by`` is what ended it;
+    it ``is_trimmed`` if planned cases were dropped.
+    """
 
     def __init__(
         self, source: CaseSource, yard: Yard, run: str, provider: LeaseProvider | None = None
@@ -204,6 +206,7 @@ class Driver:
         self._failure: BaseException | None = None
         self._drop_reason = ""
         self.halted_by = ""
+        self.is_trimmed = False
 
     async def open(self) -> None:
         """Check that target and devices can be used. Raises ToolMissingError; leaves nothing behind."""
@@ -300,6 +303,7 @@ class Driver:
 
     def trim(self, reason: str) -> None:
         """Drop what is planned and not begun; batches that the source plans from now on still run."""
+        self.is_trimmed = True
         self._drop(reason, TrimAsked())
 
     async def trials(self) -> AsyncIterator[Trial]:

@@ -36,6 +36,8 @@ from tileyard.store.events import EventLog
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
+TIMER_S = 0.001
+"""Seconds after a moment at which its timer runs, so that every clock is past it."""
 STOPPING = "stopping: running cases finish, no new ones start; press Ctrl-C again to stop at once"
 HALTING = "stopping: {} failed; running cases finish, no new ones start"
 
@@ -70,8 +72,9 @@ class Plan(Generic[ResultT]):
     unless cut short.
     ``grounds`` are the devices per target, ``named`` those requested. ``programs`` is where
     programs run, whose passed folders are removed unless ``keep_work``; ``packed`` finds what was
-    built elsewhere. After ``trim_after_s``, or the whole ``budget_s``, cases not begun are dropped
-    for ``budget_reason`` if ``may_trim`` holds. ``begun`` is the first event, to be filled in.
+    built elsewhere. Once ``find_excess`` gives a reason, cases not begun are dropped for it: that is
+    asked after each trial, and after ``trim_after_s``, or the whole ``budget_s``. ``find_reason`` says
+    why the run ended, if nothing else ended it. ``begun`` is the first event, to be filled in.
     """
 
     source: CaseSource
@@ -87,11 +90,10 @@ class Plan(Generic[ResultT]):
     programs: ProgramSite | None = None
     keep_work: bool = False
     packed: Callable[[Programs | None, Case], RunEntry | None] | None = None
-    is_cut_short: Callable[[], bool] = bool  # which says no
+    find_reason: Callable[[], StopReason] = lambda: "done"
     budget_s: float | None = None
     trim_after_s: float | None = None
-    budget_reason: str = ""
-    may_trim: Callable[[], bool] = bool
+    find_excess: Callable[[], str] = str  # which is empty
 
 
 async def drive(plan: Plan[ResultT], bench: Bench) -> ResultT:
@@ -113,15 +115,16 @@ async def drive(plan: Plan[ResultT], bench: Bench) -> ResultT:
             stack.callback(watching.cancel)
             trim_after_s = plan.budget_s if plan.trim_after_s is None else plan.trim_after_s
             if trim_after_s is not None:
-                left_s = max(trim_after_s - bench.elapsed_s, 0.0)
-                timer = asyncio.get_running_loop().call_later(left_s, _cut_short, plan, driver)
+                left_s = max(trim_after_s - bench.elapsed_s, 0.0) + TIMER_S
+                timer = asyncio.get_running_loop().call_later(left_s, _trim, plan, driver)
                 stack.callback(timer.cancel)
             async for trial in driver.trials():
+                _trim(plan, driver)
                 if yard.programs is not None and not plan.keep_work and trial.outcome in WELL:
                     yard.programs.drop(trial)
                 if driver.halted_by == trial.id:
                     yard.emit(Note(text=HALTING.format(trial.case)))
-        reason: StopReason = "budget" if plan.is_cut_short() else "done"
+        reason = plan.find_reason()
         if driver is not None and driver.halted_by:
             reason = "first_failure"
         if bench.stopping.is_set():
@@ -138,7 +141,7 @@ async def drive(plan: Plan[ResultT], bench: Bench) -> ResultT:
             lost_hosts=() if bench.hosts is None else bench.hosts.lost,
         )
         result = plan.fold(ending)
-        if plan.finish is not None and reason == "done":
+        if plan.finish is not None and reason in ("done", "gain"):
             result = await plan.finish(result)
         if ending.unrecorded:
             yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
@@ -229,9 +232,9 @@ async def _stop_when(stopping: asyncio.Event, driver: Driver, tell: Listener) ->
     tell(Note(text=STOPPING))
 
 
-def _cut_short(plan: Plan[ResultT], driver: Driver) -> None:
-    if plan.may_trim():
-        driver.trim(plan.budget_reason)
+def _trim(plan: Plan[ResultT], driver: Driver) -> None:
+    if not driver.is_trimmed and (reason := plan.find_excess()):
+        driver.trim(f"{reason} before this case was reached")
 
 
 def _survive_cancelling(

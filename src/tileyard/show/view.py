@@ -4,6 +4,7 @@ ones keep name and message. Unplanned cases' events change nothing, but their en
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -28,6 +29,7 @@ from tileyard.base.events import (
     RunStarted,
     StepEnded,
     StopReason,
+    StudyAdvanced,
     TargetsBuilt,
     is_final,
     is_meeting,
@@ -40,6 +42,17 @@ USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
 DOUBT = 3
 """Number of measured cases that weigh as much as the expectation itself."""
 NO_RUN = RunStarted(run="", at=0.0, title="", target="", devices=())
+LOSSES: Mapping[Outcome, str] = {
+    Outcome.MISMATCH: "wrong",
+    Outcome.COMPILE_ERROR: "not built",
+    Outcome.RUNTIME_ERROR: "failed to run",
+    Outcome.CRASHED: "crashed",
+    Outcome.TIMEOUT: "timed out",
+    Outcome.OUT_OF_MEMORY: "out of memory",
+    Outcome.QUEUE_TIMEOUT: "without a device",
+    Outcome.INFRA_ERROR: "lost to the host",
+}
+"""How cases fail, in a few words."""
 Verdict = Literal["passed", "flaky", "retried", "failed", "not_run"]
 
 
@@ -97,7 +110,8 @@ class RunView:
     the lowest median on each silicon, of the finals once begun. ``fresh`` cases were not known before, the
     first ended at ``fresh_s``. ``planned`` cases, retries apart, are to take ``planned_s``; ``further`` of
     them are finals and controls. ``measured`` ones took ``measured_s``, not ``foreseen_s``; ``steps`` golden
-    and check steps took ``steps_s``. ``pairs`` and ``targets``: progress of a comparison, a build.
+    and check steps took ``steps_s``. ``pairs`` and ``targets``: progress of a comparison, a build;
+    ``study``: of a tuning run, as heard at ``study_s``.
     ``building`` names the hosts that build, ``ended_on`` counts by hosts that ran; those ``lost`` do nothing.
     """
 
@@ -132,6 +146,8 @@ class RunView:
     steps_s: float = 0.0
     pairs: PairsCounted | None = None
     targets: TargetsBuilt | None = None
+    study: StudyAdvanced | None = None
+    study_s: float = 0.0
     ended_on: Counter[str] = field(default_factory=Counter)
     lost: dict[str, HostLost] = field(default_factory=dict)
 
@@ -151,8 +167,8 @@ class RunView:
                     self.building[key] = host
             case BuildEnded(case=key):
                 self._end_build(key)
-            case PairsCounted() | TargetsBuilt():
-                self._count(event)
+            case PairsCounted() | TargetsBuilt() | StudyAdvanced():
+                self._count(event, at_s)
             case DeviceAsked():
                 pass
             case DeviceAwaited(device=device):
@@ -191,9 +207,11 @@ class RunView:
             self.counts[outcome] -= 1  # an attempt that no event had announced
             self.again[case.id] = outcome
 
-    def _count(self, counted: PairsCounted | TargetsBuilt) -> None:
+    def _count(self, counted: PairsCounted | TargetsBuilt | StudyAdvanced, at_s: float) -> None:
         if isinstance(counted, PairsCounted):
             self.pairs = counted
+        elif isinstance(counted, StudyAdvanced):
+            self.study, self.study_s = counted, at_s
         else:
             self.targets = counted
 
@@ -296,6 +314,14 @@ class RunView:
         return self.ended + len(self.ready)
 
     @property
+    def losses(self) -> dict[str, int]:
+        """The numbers of cases that failed, and of configs rejected untried, by reason, most first."""
+        failed = {word: self.counts[outcome] for outcome, word in LOSSES.items()}
+        rejected = {} if self.study is None else self.study.rejected
+        by_reason = Counter(failed | {f"rejected by {why}": n for why, n in rejected.items()})
+        return {why: count for why, count in by_reason.most_common() if count}
+
+    @property
     def hosts(self) -> dict[str, HostUse]:
         """The use of each other host, in the order of their devices."""
         found: dict[str, HostUse] = {}
@@ -332,7 +358,12 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def pace_left_s(self, now_s: float) -> float | None:
-        """Time until the last announced case ends at the past pace, or the budget does; None if unknown."""
+        """Time until a study ends, as it says; else until the last announced case ends at the past pace, or
+        the budget does. None if unknown.
+        """
+        if self.study is not None:
+            told_s = self.study.left_s
+            return None if told_s is None else max(told_s - (now_s - self.study_s), 0.0)
         left = self.about.cases - self.ended
         if self.fresh < 2 or left <= 0:
             return None

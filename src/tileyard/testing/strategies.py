@@ -3,6 +3,7 @@
 A strategy's test class inherits ``StrategyContract`` and defines the fixture ``make``.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Protocol
@@ -58,11 +59,16 @@ def list_asked(strategy: Strategy, limit: int) -> list[Config]:
 
 
 def drive(
-    strategy: Strategy, points: Points, limits: Sequence[int], under_way: int
+    strategy: Strategy,
+    points: Points,
+    limits: Sequence[int],
+    under_way: int,
+    *,
+    asks_gain: bool = False,
 ) -> list[Config]:
     """What a strategy proposes in all, a third of it rejected, while up to ``under_way`` results are awaited.
 
-    Results arrive in a random order, always the same one.
+    Results arrive in a random order, always the same one. With ``asks_gain`` it also says what it expects.
     """
     generator = random.Random(7)
     proposed: list[Config] = []
@@ -79,6 +85,9 @@ def drive(
         while len(awaited) > under_way:
             config = awaited.pop(generator.randrange(len(awaited)))
             strategy.tell(make_end(points.find(config) or 0, config))
+            if asks_gain:
+                gain = strategy.expected_gain
+                assert gain is None or 0 <= gain <= 1 or math.isinf(gain)
     return proposed
 
 
@@ -143,9 +152,10 @@ class StrategyContract:
         assert is_each_point_once(proposed, AXES)
 
     def test_equal_seeds_give_equal_orders(self, make: MakeStrategy) -> None:
-        """With the same requests and results."""
+        """With the same requests and results; to be asked for the expected gain changes nothing."""
         first, again = (
-            drive(make(AXES, trials=20, seed=5), AXES, (2, 3), under_way=2) for _ in range(2)
+            drive(make(AXES, trials=20, seed=5), AXES, (2, 3), under_way=2, asks_gain=asks_gain)
+            for asks_gain in (False, True)
         )
         assert first == again
 

@@ -26,6 +26,7 @@ from tileyard.base.events import (
     PairsCounted,
     RunEnded,
     RunStarted,
+    StudyAdvanced,
 )
 from tileyard.base.model import (
     Case,
@@ -599,6 +600,33 @@ def test_finals_are_counted_by_themselves() -> None:
     assert "2 known already   1 of 1 finals and checks" in file.getvalue()
     assert "2/2" in file.getvalue()
     assert "running" not in file.getvalue()
+
+
+def test_a_study_shows_what_it_expects_and_what_was_lost() -> None:
+    """The gain, the time left as the study says it, and failed and rejected configs by reason; in 80 columns
+    no fact is broken.
+    """
+    view, layout = RunView(), StudyLayout()
+    view.take(RunStarted(title="tune gemm", run="r", cases=100), 0.0)
+    for number, outcome in enumerate(
+        (Outcome.PASSED, Outcome.MISMATCH, Outcome.MISMATCH, Outcome.COMPILE_ERROR), start=1
+    ):
+        view.take(CaseEnded(trial=trial(number, outcome, 2e6)), 8.0)
+    assert "gain" not in layout.state(view, 10.0).plain
+    view.take(StudyAdvanced(expected_gain=0.031, left_s=42.0, rejected={"`where`": 40}), 10.0)
+    facts = (
+        "12 s, about 40 s left",
+        "expected gain 3.1 %",
+        "40 rejected by `where`, 2 wrong, 1 not built",
+        "best 2 ms  tile=1",
+    )
+    assert layout.state(view, 12.0).plain == "   ".join(facts)
+    file = io.StringIO()
+    console = Console(file=file, width=80)
+    console.print(layout.draw(view, 12.0, console.options))
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert lines[-2:] == ["   ".join(facts[:2]), "   ".join(facts[2:])]
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_title_counts_the_cores_of_each_device() -> None:

@@ -27,6 +27,7 @@ from tileyard.base.events import (
     RunEnded,
     RunStarted,
     StepEnded,
+    StudyAdvanced,
     TargetsBuilt,
 )
 from tileyard.base.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
@@ -78,6 +79,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         HostLost(host="far", at=3.7, why="gone"),
         HostJoined(host="near", at=3.8, devices=(device,)),
         PairsCounted(decided=1, undecided=2, left_s=3.5),
+        StudyAdvanced(expected_gain=0.02, left_s=None, rejected={"`where`": 3}),
         RunEnded(run="r1", at=4.0, reason="done"),
     ]
 

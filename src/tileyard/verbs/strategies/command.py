@@ -36,8 +36,9 @@ def compare(
     """Compare strategies on recorded spaces, with no device: score, regret, and how often each is the best.
 
     The files are as for tune --replay. Each strategy, or each that --strategy names, searches each space
-    several times, for as long as the score of autotuning-methodology 1.1.0 takes and at least 200 trials.
-    With --png regret over the number of trials is drawn, a plot for each space.
+    several times, for as long as the score of autotuning-methodology 1.1.0 takes and at least 200 trials, or
+    with --until-gain until it expects less; then the table says what was really left. With --png regret over
+    the number of trials is drawn, a plot for each space.
 
     Exit status: 0, 2 for bad usage or a file that cannot be read.
     """
@@ -50,7 +51,8 @@ def compare(
     names = values["strategy"] or plan.OWN
     arenas = plan.open_arenas(dict.fromkeys(files))
     found = []
-    for one in plan.replay_all(arenas, names, values["repetitions"], values["in_flight"]):
+    bounds = {name: values[name] for name in ("repetitions", "in_flight", "until_gain")}
+    for one in plan.replay_all(arenas, names, **bounds):
         found.append(one)
         if sys.stderr.isatty():
             print(f"{len(found)} of {len(arenas) * len(names)} replayed", file=sys.stderr)

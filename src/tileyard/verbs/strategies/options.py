@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 from tileyard.show.kernel_options import Picture
 from tileyard.show.options import NamesOption
 from tileyard.show.values import Names
-from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions
+from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions, UntilGain
 
 
 class CompareOptions(TypedDict, total=False):
@@ -15,3 +15,4 @@ class CompareOptions(TypedDict, total=False):
     repetitions: Repetitions
     in_flight: InFlight
     png: Picture
+    until_gain: UntilGain

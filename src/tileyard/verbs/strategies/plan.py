@@ -15,6 +15,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     STRATEGIES,
     check_strategy,
     make_strategy,
+    require_gain,
 )
 from tileyard.verbs.tune.result.replayed import Replay
 
@@ -41,15 +42,24 @@ def open_arenas(files: Iterable[str]) -> list[Arena]:
 
 
 def replay_all(
-    arenas: Sequence[Arena], names: Sequence[str], repetitions: int, in_flight: int
+    arenas: Sequence[Arena],
+    names: Sequence[str],
+    *,
+    repetitions: int,
+    in_flight: int,
+    until_gain: float | None = None,
 ) -> Iterator[Replay]:
-    """A replay of each strategy on each space, one after another. Raises UsageError for unknown names."""
+    """A replay of each strategy on each space, one after another. Raises UsageError for unknown names, and
+    for strategies that do not know when to end.
+    """
     for name in names:
-        check_strategy(name)
+        (check_strategy if until_gain is None else require_gain)(name)
     for arena in arenas:
         for name in names:
             make = partial(make_strategy, name)
-            yield arena.replay(name, make, repetitions=repetitions, in_flight=in_flight)
+            yield arena.replay(
+                name, make, repetitions=repetitions, in_flight=in_flight, until_gain=until_gain
+            )
 
 
 def compare(replays: Sequence[Replay]) -> Comparison:

@@ -8,7 +8,12 @@ from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.verbs.strategies.result import Comparison, Known
 from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Replay
-from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format_score
+from tileyard.verbs.tune.view.replay import (
+    format_bounds,
+    format_regret,
+    format_score,
+    print_ends,
+)
 
 
 def print_strategies(console: Console, found: Sequence[Known]) -> None:
@@ -36,6 +41,14 @@ def print_comparison(console: Console, found: Comparison) -> None:
         score = "" if one.score is None else f"{one.score:.3f}"
         table.add_row(one.strategy, score, f"{one.wins} of {one.spaces}")
     print_table(console, table)
+    ends = {
+        one.strategy: [
+            end for it in found.replays if it.strategy == one.strategy for end in it.ends
+        ]
+        for one in found.standings
+    }
+    if any(ends.values()):
+        print_ends(console, ends)
     repeated = count_of(found.replays[0].repetitions, "repetition")
     for line in (
         f"medians of {repeated}, with intervals of 95 %",

@@ -64,6 +64,7 @@ from tileyard.show.options import (
     ShowProgress,
     Switch,
     Text,
+    TimeOption,
     complete,
     fill,
     list_fields,
@@ -79,6 +80,7 @@ from tileyard.show.values import (
     Pairs,
     Repeats,
     Share,
+    Time,
     parse_bytes,
     parse_factor,
     parse_share,
@@ -110,6 +112,7 @@ ALL_CONFIGS = 1_000_000
 TrialCount = Annotated[
     int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
 ]
+
 STRATEGY = "How configs are chosen, as `tileyard strategies` lists them; its compare takes several."
 Repetitions = Annotated[
     int,
@@ -121,7 +124,10 @@ InFlight = Annotated[
     int,
     Option("With recorded spaces: number of trials under way at once.", default=1, least=1),
 ]
-OF_REPLAYS = ("trials", "strategy", "budget", "bound", "pareto")
+OF_REPLAYS = (
+    *("trials", "strategy", "bound", "pareto"),
+    *("budget", "device_budget", "until_gain"),
+)
 """The options of a study that count for recorded spaces, too."""
 OF_SOURCES = (
     *("arg", "shape", "config", "space", "where", "inputs", "flops", "reference", "check_sync"),
@@ -270,6 +276,21 @@ def _read_rules(given: WhereSource | None, _option: str) -> tuple[str, ...]:
     return tuple(rule for rule in list_rules(given) if isinstance(rule, str))
 
 
+def _read_gain(given: Share | None, option: str) -> float | None:
+    """A share, None without one. Raises UsageError."""
+    return None if given is None else parse_share(given, option)
+
+
+UntilGain = Annotated[
+    Share | None,
+    Option(
+        "End the screening once the strategy expects the best time to improve by less than this share.",
+        metavar="PERCENT",
+        read=_read_gain,
+    ),
+]
+
+
 class StudyOptions(TypedDict, total=False):
     """The options of ``tune`` for one set of arguments."""
 
@@ -377,6 +398,13 @@ class StudyOptions(TypedDict, total=False):
     trials: TrialCount
     strategy: Annotated[str, Option(STRATEGY, default="auto", metavar="NAME")]
     budget: Budget
+    device_budget: Annotated[
+        Time | None,
+        TimeOption(
+            "The same for the time that devices are held, all of them together, such as 60s."
+        ),
+    ]
+    until_gain: UntilGain
     queue_limit: QueueLimit
     run_limit: RunLimit
     build_limit: BuildLimit
@@ -472,16 +500,16 @@ class TuneRequest(Record):
     comes next, with the same values where it has none. ``reference`` and
     ``inputs``, names of functions of its file, ``flops``, a formula over its arguments, and ``rtol`` and
     ``atol`` of its tolerance also replace the kernel's own. At most ``trials`` configs are tried, which the
-    ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds: the screening ends
-    so that the finals fit. ``finalists`` configs meet in up to ``rounds`` interleaved rounds before a winner
-    is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening are held again
-    after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that is not
-    recorded, and finals are held. With ``require_check`` a config wins only if its results were compared. It
-    must also be right on the inputs of all ``draws``, and no fact of its binary may exceed the ``bounds``.
-    With the name of a fact ``pareto`` the Pareto set of latency and that is found.
-    ``check_sync`` is as in a yard. If there is a target
-    ``sanitized``, a config is timed only once its
-    build for that is right; those builds are never timed.
+    ``strategy`` of that name chooses from this ``seed``; all takes ``budget_s`` seconds, and holds devices
+    for ``device_budget_s``: the screening ends so that the finals fit, and earlier if the strategy expects
+    less gain than ``until_gain``, a share. ``finalists`` configs meet in up to ``rounds`` interleaved rounds
+    before a winner is chosen, on a busy device up to ``meetings`` times. Finals that contradict the screening
+    are held again after ``pause_s``, in all ``holdings`` times. With ``finals_only`` nothing is screened that
+    is not recorded, and finals are held. With ``require_check`` a config wins only if its results were
+    compared. It must also be right on the inputs of all ``draws``, and no fact of its binary may exceed the
+    ``bounds``. With the name of a fact ``pareto`` the Pareto set of latency and that is found. ``check_sync``
+    is as in a yard. If there is a target ``sanitized``, a config is timed only once its build for that is
+    right; those builds are never timed.
     """
 
     kernel: str = ""
@@ -502,6 +530,8 @@ class TuneRequest(Record):
     bounds: dict[str, float] = {}
     pareto: str = ""
     budget_s: float | None = None
+    device_budget_s: float | None = None
+    until_gain: float | None = None
     check: CheckPolicy = CheckPolicy()
     timing: TimingPolicy = TimingPolicy()
     limits: Limits = Limits()
@@ -588,7 +618,14 @@ def check_replay(given: TuneArguments, *, is_named: bool) -> bool:
         for flag, value in list_given(TuneOptions, given, others).items()
     }
     refuse_unused("with --replay: nothing is built or run", unused)
+    _check_goals(given)
     return True
+
+
+def _check_goals(given: TuneOptions) -> None:
+    """Raise UsageError for a gain to expect of two measures."""
+    if given["pareto"]:
+        refuse_unused("with --pareto", {"--until-gain": given["until_gain"]})
 
 
 def check_subject(given: TuneOptions, *, is_named: bool) -> None:
@@ -613,8 +650,10 @@ def start_tune(file: str, kernel: str, given: TuneOptions) -> StartTune:
             "--fresh": not options["resume"],
             "--also-build": options["also_build"],
             "--seed-config": options["seed_config"],
+            "--until-gain": options["until_gain"],
         }
         refuse_unused("with --finals", unused)
+    _check_goals(options)
     check_reference(
         options["reference"], check=options["check"], require_check=options["require_check"]
     )

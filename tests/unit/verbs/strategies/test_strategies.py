@@ -12,6 +12,7 @@ from tileyard.verbs.tune.plan.recorded.files import write_space
 from tileyard.verbs.tune.plan.strategies.base import STRATEGIES
 from tileyard.verbs.tune.result.replayed import Replay, Score
 
+REPLAY = ["tune", "--replay", "valley.jsonl"]
 REPLAYED = """\
 valley: 400 configs, 57 of them failed; the best takes 1 us
 strategy grid, repeated 3 times, with no device
@@ -40,6 +41,18 @@ def test_a_replay_is_shown(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     assert not (folder / "home").exists()
 
 
+def test_what_was_left_is_shown_where_a_gain_ends_a_search(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Beside what was expected then."""
+    bounds = ["--strategy", "bayes", "--repetitions", "1", "--trials", "30"]
+    assert main([*REPLAY, *bounds, "--until-gain", "20%"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (number for number, line in enumerate(lines) if "expected gain" in line)
+    assert lines[head].split("  ")[-1].strip() == "90 % below"
+    assert lines[head + 1].split()[0] == "bayes"
+
+
 def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
     """With the numbers that the table has."""
     asked = ["tune", "--replay", "valley.jsonl", "--repetitions", "2", "--in-flight", "4", "--json"]
@@ -57,6 +70,18 @@ def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> No
         (["tune", "--replay", "valley.jsonl", "--devices", "cpu:0"], "--devices has no effect"),
         (["tune", "--replay", "valley.jsonl", "--strategy", "x"], "there is no strategy 'x'"),
         (["tune", "--replay", "none.jsonl"], "cannot read"),
+        ([*REPLAY, "--until-gain", "0%"], "--until-gain: '0%' is not a share such as 2% or 0.02"),
+        ([*REPLAY, "--until-gain", "-1%"], "--until-gain: '-1%' is not a share"),
+        ([*REPLAY, "--until-gain", "200%"], "--until-gain: '200%' is not a share"),
+        (
+            [*REPLAY, "--until-gain", "1%", "--strategy", "random"],
+            "the strategy random does not know what gain to expect (these do: auto, bayes)",
+        ),
+        ([*REPLAY, "--device-budget", "0s"], "the budget is spent before a trial"),
+        (
+            ["strategies", "compare", "valley.jsonl", "--until-gain", "1%"],
+            "the strategy local does",
+        ),
         (["tune", "k.py", "--in-flight", "4"], "--in-flight has no effect without --replay"),
         (["strategies", "compare", "valley.jsonl", "none.jsonl"], "cannot read none.jsonl"),
         (["strategies", "compare", "valley.jsonl", "--strategy", "x"], "there is no strategy 'x'"),

@@ -369,10 +369,9 @@ def _plan(start: StartRegress, bench: Bench, opened: _Opened) -> Plan[Regression
             queue_limit_s=request.queue_limit_s,
             compile_workers=request.compile_workers,
         ),
-        is_cut_short=is_out_of_time,
+        find_reason=lambda: "budget" if is_out_of_time() else "done",
         budget_s=budget_s,
-        budget_reason=f"the budget of {budget_s or 0:g} s was spent before this case was reached",
-        may_trim=lambda: True,
+        find_excess=lambda: f"the budget of {budget_s:g} s was spent" if is_out_of_time() else "",
     )
 
 

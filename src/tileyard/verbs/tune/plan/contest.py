@@ -24,7 +24,9 @@ from tileyard.base.model import (
 from tileyard.measure.paired import FEWEST_ROUNDS, MOST_NS
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.finals import (
+    LATER_SHARE,
     MEETING_NS,
+    START_S,
     Holding,
     Verdict,
     choose_finalists,
@@ -360,7 +362,6 @@ class Contest:
             held.is_open = False
             return []
         again = held.suffix
-        round_ns = 2 * sum(map(median_ns, [chosen[0], *chosen]))
         time_ns = min(MEETING_NS if most > 1 else MOST_NS, left_ns)
         names = (self._name(f"f{i + 1:02d}{again}") for i in range(len(chosen)))
         cases = [self._case(name, t.config) for name, t in zip(names, chosen, strict=True)]
@@ -373,12 +374,30 @@ class Contest:
                 cases=tuple(cases),
                 order="interleaved",
                 process="fresh" if again else "warm",
-                rounds=min(self._request.rounds, max(FEWEST_ROUNDS, int(time_ns / round_ns))),
+                rounds=self._count_rounds([chosen[0], *chosen], time_ns),
                 repetition=repetition,
                 known="ignored" if self._request.finals_only else "used",
                 devices=self.proven_slots,
             )
         ]
+
+    def expect_finals_s(self) -> float:
+        """The seconds that finals of what has passed so far take, if all meetings are needed."""
+        passed = self.rank(is_proven=False)
+        chosen = self._choose(passed)
+        if len(chosen) < 2:
+            return 0.0
+        members = [chosen[0], *chosen]
+        most = self._request.meetings if is_disturbed(passed) else 1
+        rounds = self._count_rounds(members, MEETING_NS if most > 1 else MOST_NS)
+        first_s = 2e-9 * rounds * sum(map(median_ns, members))
+        return most * START_S + first_s * (1 + LATER_SHARE * (most - 1))
+
+    @property
+    def finals_done(self) -> float:
+        """The share of the finals that is over, if all meetings are needed."""
+        most = self._request.meetings if is_disturbed(self.rank()) else 1
+        return max(self._held.meetings - self.is_pending, 0) / most
 
     def meet_incumbents(self, left_ns: float) -> list[Batch]:
         """Meetings of the winner with each incumbent that was no finalist, as it seemed slower."""
@@ -397,14 +416,12 @@ class Contest:
                 for number, one in enumerate((best, trial), start=1)
             )
             self._pending |= {case.key: partial(self._take_duel, name) for case in cases}
-            round_ns = 2 * (median_ns(best) + median_ns(trial))
-            rounds = int(min(DUEL_NS, max(left_ns, 0.0)) / round_ns)
             batches.append(
                 Batch(
                     id=name,
                     cases=cases,
                     order="interleaved",
-                    rounds=min(self._request.rounds, max(FEWEST_ROUNDS, rounds)),
+                    rounds=self._count_rounds([best, trial], min(DUEL_NS, left_ns)),
                     known="ignored" if self._request.finals_only else "used",
                     devices=self.proven_slots,
                 )
@@ -434,6 +451,11 @@ class Contest:
     @property
     def _screening_slots(self) -> tuple[str, ...]:
         return self.alike.list_slots() if self._is_restricted else ()
+
+    def _count_rounds(self, members: Sequence[Trial], time_ns: float) -> int:
+        """The rounds of a meeting that fit into this time."""
+        round_ns = 2 * sum(map(median_ns, members))
+        return min(self._request.rounds, max(FEWEST_ROUNDS, int(time_ns / round_ns)))
 
     def _name(self, name: str) -> str:
         return name + self._suffix

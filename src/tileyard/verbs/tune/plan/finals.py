@@ -31,6 +31,10 @@ FEWEST_FINALISTS = 5
 """This many may meet, however long they take."""
 MEETING_NS = 1e9
 """Nanoseconds for which a meeting is planned if others may follow."""
+START_S = 0.5
+"""Seconds of a meeting besides its timing, as measured: processes start, and get their inputs."""
+LATER_SHARE = 0.5
+"""The timing of a later meeting relative to the first one, as measured: only tied ones take part."""
 BETWEEN_MEETINGS = 0.04
 """On a disturbed device the ratio of two configs may differ by this much from one meeting to the next."""
 CONTRADICTS = 2.5

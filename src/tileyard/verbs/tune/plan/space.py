@@ -24,6 +24,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     Points,
     Strategy,
     make_strategy,
+    require_gain,
 )
 from tileyard.verbs.tune.result.records import evaluate
 from tileyard.workers.protocol import (
@@ -168,6 +169,11 @@ class OpenSpace:
         return self.strategy is not None and self.strategy.learns
 
     @property
+    def expected_gain(self) -> float | None:
+        """As of the strategy; None without one."""
+        return None if self.strategy is None else self.strategy.expected_gain
+
+    @property
     def at_most(self) -> int:
         """The number of configs, or its upper bound while not all are drawn."""
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
@@ -288,6 +294,7 @@ def check_numbers(request: TuneRequest) -> None:
     limits = request.limits
     numbers = {
         "the budget": request.budget_s,
+        "the device budget": request.device_budget_s,
         "the number of trials": request.trials,
         "the limit of a run": limits.run_s,
         "the limit of a build": limits.build_s,
@@ -397,12 +404,16 @@ def _guess(word: str, known: Sequence[str]) -> str:
 
 
 def choose_strategy(request: TuneRequest, points: Points) -> Strategy:
-    """The requested strategy for these points. Raises UsageError for one that there is not, ToolMissingError
-    for one that cannot run here.
+    """The requested strategy for these points. Raises UsageError for one that there is not, or that does not
+    know when to end, and ToolMissingError for one that cannot run here.
     """
-    if request.strategy in FOREIGN:
-        return Ahead(request.strategy, points, trials=request.trials, seed=request.seed)
-    return make_strategy(request.strategy, points, trials=request.trials, seed=request.seed)
+    trials = request.trials
+    if request.until_gain is not None:
+        require_gain(request.strategy)
+        # A strategy that may try everything need not choose, and this one is to end before.
+        trials = max(1, min(trials, points.size - 1))
+    make = Ahead if request.strategy in FOREIGN else make_strategy
+    return make(request.strategy, points, trials=trials, seed=request.seed)
 
 
 def _find_points(

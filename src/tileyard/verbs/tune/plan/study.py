@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from tileyard.base.clock import Clock
-from tileyard.base.events import Event, HostJoined, StopReason
+from tileyard.base.events import Event, HostJoined, StopReason, StudyAdvanced
 from tileyard.base.model import (
     INFRASTRUCTURE,
     Batch,
@@ -23,8 +23,9 @@ from tileyard.base.model import (
     Value,
 )
 from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.budgets import Budgets
 from tileyard.verbs.tune.plan.contest import Contest
-from tileyard.verbs.tune.plan.deciding import Sweep, make_cases
+from tileyard.verbs.tune.plan.deciding import Sweep, is_screening, make_cases
 from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.silicon import split_by_silicon
 from tileyard.verbs.tune.plan.space import OpenSpace
@@ -44,9 +45,8 @@ class Place(Record):
 
 AMOUNTS = ("warmup_launches", "warmup_ns", "launches", "max_ns")
 """The fields of a policy that decide how often a config is launched."""
-FINALS_SHARE = 0.2
-FINALS_S = 12.0
-"""The finals' share of the budget, and at most these seconds per study: as long as on a busy device."""
+TELL_S = 0.2
+"""Least seconds between two reports of how far a study is."""
 
 
 class Study:
@@ -78,10 +78,15 @@ class Study:
         self.space = space
         self._clock = clock
         self._sleep = sleep
-        self._started_s = clock.monotonic_s() - place.spent_s
+        self.budgets = Budgets(request, clock, place.spent_s)
         self._resumes_s = 0.0
-        self.sharers = 1
-        """Number of studies that share the budget."""
+        self.watch: Callable[[StudyAdvanced], object] = lambda _: None
+        """Receives how far the study is, from time to time."""
+        self._told_s = -math.inf
+        self._expected = 0
+        self._finals_s = 0.0
+        """The time that finals take, as expected when ``_expected`` configs had ended."""
+        self._finals_began_s = 0.0
         self._place = place
         self._goals = goals
         self._also_built: Sweep | None = None
@@ -107,6 +112,7 @@ class Study:
 
     def hear(self, event: Event) -> None:
         """Take in a run's event: the devices of a host that joins are compared with others of their kind."""
+        self.budgets.hear(event)
         if isinstance(event, HostJoined):
             for device in event.devices:
                 for contest in self.contests:
@@ -131,7 +137,7 @@ class Study:
         """The next batches; none during a pause."""
         if self._are_finals_asked:
             return ()
-        if self.is_screening and not self.is_out_of_budget:
+        if self.is_screening and not self.why_ended:
             await self.space.draw(-(-(self._next + limit) // len(self.contests)))
         batches = [
             batch
@@ -148,10 +154,11 @@ class Study:
         """The steps that follow the screening, one after another."""
         if self._is_pending or self.pause_s > 0:
             return ()
-        self.is_screening = False
+        if self.is_screening:
+            self._finals_began_s = self.budgets.elapsed_s
+            self.is_screening = False
         await self.space.end_ahead()
-        left_s = self._left_s
-        left_ns = 1e9 * max(left_s, 0.0) / self.sharers
+        left_s, left_ns = self.budgets.left_s, self._left_ns
         if pause_s := max(contest.review(left_s, left_ns) for contest in self.contests):
             self._resumes_s = self._clock.monotonic_s() + pause_s
             return ()
@@ -168,9 +175,32 @@ class Study:
 
     def tell(self, trial: Trial) -> None:
         """Record a trial."""
-        self._ended_s[trial.id] = self.elapsed_s
+        self._ended_s[trial.id] = self.budgets.elapsed_s
         if not any(contest.tell(trial) for contest in self.contests):
             self.also_built.tell(trial)
+        if is_screening(trial):
+            self.budgets.take(trial)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Report how far the study is, from time to time; of several studies none does."""
+        now_s = self._clock.monotonic_s()
+        is_late = now_s >= self._told_s + TELL_S or not self._is_pending
+        is_due = is_late and self.budgets.sharers == 1
+        if not is_due and self._request.until_gain is None:
+            return
+        gain = self.space.expected_gain
+        self.budgets.expect(gain)
+        if not is_due:
+            return
+        self._told_s = now_s
+        is_known = gain is not None and math.isfinite(gain)
+        rejected = {"`where`": self.space.rejected} if self.space.rejected else {}
+        self.watch(
+            StudyAdvanced(
+                expected_gain=gain if is_known else None, left_s=self.left_s, rejected=rejected
+            )
+        )
 
     def done(self) -> bool:
         """Whether all cases were requested and have ended."""
@@ -204,7 +234,8 @@ class Study:
             finals=verdict.finals,
             control=verdict.control,
             reason=reason,
-            seconds=self.elapsed_s,
+            stopped=self.why_ended if reason in ("budget", "gain") else "",
+            seconds=self.budgets.elapsed_s,
             silicon=device.identity,
             checked=self._request.check.enabled,
             require_check=self._request.require_check,
@@ -238,23 +269,40 @@ class Study:
         return self._also_built
 
     @property
-    def screening_s(self) -> float | None:
-        """When the screening ends, in seconds of the run, so that finals fit the budget; None without one."""
-        budget_s = self._request.budget_s
-        if budget_s is None:
-            return None
-        return budget_s - min(FINALS_SHARE * budget_s, FINALS_S * self.sharers)
+    def left_s(self) -> float | None:
+        """The time until the study ends, finals included; None before that can be said."""
+        finals_s, configs = self._expect_finals_s(), 0
+        if self.is_screening:
+            configs = self.space.at_most * len(self.contests) - self.budgets.screened
+        else:
+            spent_s = self.budgets.elapsed_s - self._finals_began_s
+            done = min(contest.finals_done for contest in self.contests)
+            finals_s = spent_s * (1 - done) / done if done else finals_s - spent_s
+            if finals_s < 0:
+                return None  # they take longer than expected
+        return self.budgets.forecast_s(configs, finals_s)
 
     @property
-    def _left_s(self) -> float:
-        """The time left of the budget; negative if it is spent."""
-        budget_s = self._request.budget_s
-        return math.inf if budget_s is None else budget_s - self.elapsed_s
+    def _left_ns(self) -> float:
+        """This study's share of what is left of the budgets."""
+        return 1e9 * max(self.budgets.left_s, 0.0) / self.budgets.sharers
+
+    def _expect_finals_s(self) -> float:
+        """The time that finals take; it is computed anew when a tenth more configs have ended."""
+        if self.budgets.screened > 1.1 * self._expected:
+            self._expected = self.budgets.screened
+            self._finals_s = max(contest.expect_finals_s() for contest in self.contests)
+        return self._finals_s
 
     @property
-    def is_out_of_budget(self) -> bool:
-        """Whether the time for screening is spent."""
-        return self.screening_s is not None and self.elapsed_s >= self.screening_s
+    def why_ended(self) -> str:
+        """Why the screening ended although configs are left; empty if it did not."""
+        return self.budgets.over[1]
+
+    @property
+    def reason(self) -> StopReason:
+        """Why the study ended, if nothing stopped it."""
+        return self.budgets.over[0] if self.is_cut_short else "done"
 
     @property
     def is_cut_short(self) -> bool:
@@ -266,17 +314,12 @@ class Study:
         return left or any(trial.outcome is Outcome.NOT_RUN for trial in screened)
 
     @property
-    def elapsed_s(self) -> float:
-        """Seconds since the run began."""
-        return self._clock.monotonic_s() - self._started_s
-
-    @property
     def _planned(self) -> int:
         """Number of screenings of the configs drawn so far: one per config and kind of silicon."""
         return len(self.space.configs) * len(self.contests)
 
     def _is_screened(self) -> bool:
-        return self._next >= self._planned or self.is_out_of_budget
+        return self._next >= self._planned or bool(self.why_ended)
 
     def _case(self, name: str, config: dict[str, Value]) -> Case:
         return Case(

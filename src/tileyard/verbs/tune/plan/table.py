@@ -243,7 +243,7 @@ class Studies:
     def __init__(self, studies: Sequence[ShapeStudy], request: TuneRequest, within: float) -> None:
         self.studies = tuple(studies)
         for one in self.studies:
-            one.study.sharers = len(self.studies)
+            one.study.budgets.sharers = len(self.studies)
         self._request = request
         self._limit = 1 + within
         self._open = deque(self.studies)
@@ -308,7 +308,8 @@ class Studies:
 
     async def _ask_each(self, limit: int) -> list[Batch]:
         """At most ``limit`` batches; with a budget one per study, first of studies that got none before."""
-        is_fair = self._request.budget_s is not None
+        budgets = (self._request.budget_s, self._request.device_budget_s)
+        is_fair = any(budget is not None for budget in budgets)
         self._open = deque(study for study in self._open if not study.done())
         batches: list[Batch] = []
         for study in tuple(self._open):

@@ -8,7 +8,7 @@ import msgspec
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import TileyardError, UsageError
-from tileyard.base.events import Note, RunStarted
+from tileyard.base.events import Note, RunStarted, StopReason
 from tileyard.base.model import Device
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
@@ -20,6 +20,9 @@ from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study
 from tileyard.verbs.tune.result.records import TableResult
+
+REASONS: tuple[StopReason, ...] = ("budget", "gain", "done")
+"""Why a run of several studies ended: the first that holds for one of them."""
 
 
 async def open_table(
@@ -76,11 +79,11 @@ async def open_table(
             target=first.begun.target,
             cases=sum(plan.begun.cases for plan in plans),
         ),
-        "trim_after_s": studies[0].study.screening_s,
+        "trim_after_s": studies[0].study.budgets.screening_s,
         "notes": list(dict.fromkeys(told)),
         "listeners": [listener for plan in plans for listener in plan.listeners],
-        "is_cut_short": lambda: any(plan.is_cut_short() for plan in plans),
-        "may_trim": lambda: all(plan.may_trim() for plan in plans),
+        "find_reason": lambda: min((plan.find_reason() for plan in plans), key=REASONS.index),
+        "find_excess": lambda: min((plan.find_excess() for plan in plans), key=bool),
     }
     return Plan(**{**vars(first), **changed})
 

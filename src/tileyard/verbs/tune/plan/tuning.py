@@ -76,6 +76,7 @@ async def plan_study(
     await begin_with_known(start, bench, devices, space, goals)
     await _begin_ahead(bench, authors, space)
     study = Study(request, space, bench.clock, place, devices, goals=goals)
+    study.watch = bench.conversation.tell_event
     kinds = len(study.contests)
     notes = []
     if kinds > 1:
@@ -132,11 +133,10 @@ async def plan_study(
             group_size=start.group_size,
             check_sync=request.check_sync,
         ),
-        is_cut_short=lambda: study.is_cut_short,
+        find_reason=lambda: study.reason,
         budget_s=request.budget_s,
-        trim_after_s=study.screening_s,
-        budget_reason=f"the budget of {request.budget_s or 0:g} s was spent before this case was reached",
-        may_trim=lambda: study.is_screening,
+        trim_after_s=study.budgets.screening_s,
+        find_excess=lambda: study.why_ended if study.is_screening else "",
     )
 
 

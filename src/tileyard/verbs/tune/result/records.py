@@ -144,16 +144,17 @@ class StudyResult(Record):
     """The result of a tuning run; ``best`` is the winner's screening trial, None if none passed. ``trials``
     are in order of their ends, without finals, and ``ended_s`` the seconds until so many had ended.
     ``rejected`` configs were proposed, and not accepted by functions in ``where``. ``flops`` is the kernel's
-    work, 0 if unknown; ``seconds`` the whole run's; ``silicon`` the device's identity. ``checked``: results
-    were to be compared, ``require_check``: had to be. ``also_built`` are builds for other targets;
-    ``unrecorded`` trials are not in the store. ``lost_hosts`` has a line on each host that was lost.
-    ``are_finals_lost``: infrastructure failed some finals. ``kept_out`` are devices that differ from others
-    of their kind; ``unmet`` trials may equal the winner and did not meet it. ``busy`` is what was disturbed
-    without consequences, ``disturbances`` are contradictions of finals and screening. It is ``disturbed`` if
-    the last one stayed: then there is no order, and no best but the ``leader``. What won is right on all
-    ``draws``. ``others`` are the study on other silicon. ``reference`` has the reference's times, if asked
-    for. ``incumbents`` stay the best unless another config is clearly faster, the first one first.
-    ``pareto`` is the Pareto set of latency and the ``second`` measure, the fastest first, which is the best.
+    work, 0 if unknown; ``stopped`` says in words what ended the screening early; ``seconds`` are the whole
+    run's, ``silicon`` the device's identity. ``checked``: results were to be compared, ``require_check``: had
+    to be. ``also_built`` are builds for other targets; ``unrecorded`` trials are not in the store.
+    ``lost_hosts`` has a line on each host that was lost. ``are_finals_lost``: infrastructure failed some
+    finals. ``kept_out`` are devices that differ from others of their kind; ``unmet`` trials may equal the
+    winner and did not meet it. ``busy`` is what was disturbed without consequences, ``disturbances`` are
+    contradictions of finals and screening. It is ``disturbed`` if the last one stayed: then there is no
+    order, and no best but the ``leader``. What won is right on all ``draws``. ``others`` are the study on
+    other silicon. ``reference`` has the reference's times, if asked for. ``incumbents`` stay the best unless
+    another config is clearly faster, the first one first. ``pareto`` is the Pareto set of latency and the
+    ``second`` measure, the fastest first, which is the best.
     """
 
     run: str
@@ -168,6 +169,7 @@ class StudyResult(Record):
     finals: tuple[Final, ...] = ()
     control: Control | None = None
     reason: StopReason = "done"
+    stopped: str = ""
     seconds: float = 0.0
     silicon: str = ""
     checked: bool = True

@@ -30,12 +30,23 @@ class Score(Record):
     high: float
 
 
+class End(Record):
+    """The end of a repetition: after ``trials`` the best config had this ``regret``, and the strategy
+    expected a further ``gain``, a share; None if nothing was right or known.
+    """
+
+    trials: int
+    regret: float | None
+    gain: float | None
+
+
 class Replay(Record):
     """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
     with the seeds from 0, of ``trials`` in the median. ``score`` is None if nothing right was found in
     time, or random search reaches the best at once; it takes about ``needed`` trials. ``is_short``: runs
     ended before its last moment. ``curve`` has the regret after more numbers of trials. ``note`` is a doubt
-    about the file. With a ``second`` measure there is no score.
+    about the file. With a ``second`` measure there is no score. ``ends`` are those of the repetitions, if the
+    expected gain was to end them.
     """
 
     file: str
@@ -54,3 +65,4 @@ class Replay(Record):
     curve: tuple[Regret, ...] = ()
     note: str = ""
     second: str = ""
+    ends: tuple[End, ...] = ()

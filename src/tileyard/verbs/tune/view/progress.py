@@ -1,6 +1,6 @@
 """The progress of tuning and of builds: lanes for building and running, and a line for each config."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import ConsoleOptions
 from rich.progress_bar import ProgressBar
@@ -23,6 +23,7 @@ from tileyard.show.words import (
 )
 
 BAR_WIDTH = 24
+GAP = Text("   ")
 OTHER_LINES = 7
 """Lines of the view beside those of hosts, one for the prompt, and what may be wrapped."""
 
@@ -97,33 +98,57 @@ class StudyLayout:
         for line in list_hosts(view, options.size.height - OTHER_LINES):
             line.truncate(options.size.width)
             grid.add_row(line)
-        grid.add_row(self.state(view, now_s))
+        for line in _fill(_list_facts(view, now_s), options.size.width):
+            grid.add_row(line)
         return grid
 
     def state(self, view: RunView, now_s: float) -> Text:
-        """The elapsed time, the expected remaining time, and the best config so far."""
-        foot = Text(format_seconds(now_s - view.begun_s), style="dim")
-        if (pairs := view.pairs) is not None:
-            left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
-            foot.append(f"   {pairs.decided} decided, {pairs.undecided} undecided{left}")
-        elif (left_s := view.pace_left_s(now_s)) is not None:
-            foot.append(f", about {format_seconds(left_s)} left")
-        if known := view.reused - view.further["reused"]:
-            foot.append(f"   {known} known already")
-        if further := view.further["planned"]:
-            foot.append(f"   {view.further['ended']} of {further} finals and checks")
-        if view.awaited:
-            foot.append(f"   waiting for {', '.join(view.awaited)}", style="yellow not dim")
-        for best in view.best.values():
-            if best.shape:  # one of many shapes, whose times cannot be compared
-                continue
-            median_ns = best.measurement.median_ns if best.measurement is not None else 0.0
-            rate = format_rate(view.about.flops, median_ns)
-            where = f" on {best.device}" if len(view.best) > 1 else ""
-            foot.append(f"   best{where} {format_time(median_ns)}", style="bold not dim")
-            foot.append(f"  {rate} GFLOP/s  " if rate else "  ")
-            foot.append(format_config(best.config))
-        return foot
+        """The elapsed and the remaining time, what was lost, and the best config so far."""
+        return GAP.join(_list_facts(view, now_s))
+
+
+def _list_facts(view: RunView, now_s: float) -> Iterator[Text]:
+    """What a line says of a run, each fact by itself."""
+    spent = format_seconds(now_s - view.begun_s)
+    if (pairs := view.pairs) is not None:
+        left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
+        spent += f"   {pairs.decided} decided, {pairs.undecided} undecided{left}"
+    elif (left_s := view.pace_left_s(now_s)) is not None:
+        spent += f", about {format_seconds(left_s)} left"
+    yield Text(spent, style="dim")
+    if view.study is not None and view.study.expected_gain is not None:
+        yield Text(f"expected gain {100 * view.study.expected_gain:.2g} %", style="dim")
+    if known := view.reused - view.further["reused"]:
+        yield Text(f"{known} known already", style="dim")
+    if further := view.further["planned"]:
+        yield Text(f"{view.further['ended']} of {further} finals and checks", style="dim")
+    if losses := view.losses:
+        yield Text(", ".join(f"{count} {why}" for why, count in losses.items()), style="dim")
+    if view.awaited:
+        yield Text(f"waiting for {', '.join(view.awaited)}", style="yellow")
+    for best in view.best.values():
+        if best.shape:  # one of many shapes, whose times cannot be compared
+            continue
+        median_ns = best.measurement.median_ns if best.measurement is not None else 0.0
+        rate = format_rate(view.about.flops, median_ns)
+        where = f" on {best.device}" if len(view.best) > 1 else ""
+        yield Text.assemble(
+            (f"best{where} {format_time(median_ns)}", "bold"),
+            (f"  {rate} GFLOP/s  " if rate else "  ", "dim"),
+            (format_config(best.config), "dim"),
+        )
+
+
+def _fill(facts: Iterable[Text], width: int) -> list[Text]:
+    """Lines of at most this width, in which no fact is broken; one that is too long is cut."""
+    lines: list[Text] = []
+    for fact in facts:
+        if lines and lines[-1].cell_len + GAP.cell_len + fact.cell_len <= width:
+            lines[-1] = GAP.join([lines[-1], fact])
+        else:
+            fact.truncate(width, overflow="ellipsis")
+            lines.append(fact)
+    return lines
 
 
 def _lane(

@@ -1,11 +1,15 @@
 """Prints how a strategy did on a recorded space."""
 
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
 from rich.console import Console
 
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.show.words import format_time
-from tileyard.verbs.tune.result.replayed import Regret, Replay, Score
+from tileyard.verbs.tune.result.replayed import End, Regret, Replay, Score
 
 
 def print_replay(console: Console, found: Replay) -> None:
@@ -22,6 +26,8 @@ def print_replay(console: Console, found: Replay) -> None:
         for one in found.regrets:
             table.add_row(str(one.trials), format_regret(one), format_bounds(one))
         print_table(console, table)
+    if found.ends:
+        print_ends(console, {found.strategy: found.ends})
     if not found.second:
         say(console, f"score of autotuning-methodology: {format_score(found.score)}")
     if found.score is None and not found.second:
@@ -34,6 +40,23 @@ def print_replay(console: Console, found: Replay) -> None:
         say(console, text, style="yellow")
     if found.note:
         say(console, found.note, style="yellow")
+
+
+def print_ends(console: Console, found: Mapping[str, Sequence[End]]) -> None:
+    """Print a line for each strategy: what it expected when it ended, and what was really left."""
+    heads = ("trials", "expected gain", "regret left", "90 % below")
+    table = new_table(("strategy", *heads), left=("strategy",))
+    for name, ends in found.items():
+        regrets = sorted(math.inf if one.regret is None else one.regret for one in ends)
+        gains = [one.gain for one in ends if one.gain is not None]
+        table.add_row(
+            name,
+            f"{statistics.median(one.trials for one in ends):g}",
+            _percent(statistics.median(gains)) if gains else "",
+            _percent(statistics.median_high(regrets)),
+            _percent(regrets[math.ceil(0.9 * len(regrets)) - 1]),
+        )
+    print_table(console, table)
 
 
 def format_regret(found: Regret) -> str:
@@ -54,4 +77,4 @@ def format_score(found: Score | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "none right" if share is None else f"{100 * share:.1f} %"
+    return "none right" if share is None or math.isinf(share) else f"{100 * share:.1f} %"

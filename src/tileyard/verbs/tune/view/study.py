@@ -276,7 +276,7 @@ def _lines(result: StudyResult, home: Path) -> list[Text]:
             )
         )
     if result.reason != "done":
-        lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
+        lines.append(Text(f"stopped early: {result.stopped or result.reason}", style="yellow"))
     lines += [Text(say_kept_out(one), style="yellow") for one in result.kept_out]
     lines += [
         Text(one, style="yellow")

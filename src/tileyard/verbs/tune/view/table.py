@@ -87,7 +87,8 @@ def _lines(result: TableResult, home: Path) -> list[Text]:
     text += f"; {known} known from earlier runs" if known else ""
     lines = [Text(text)]
     if result.reason != "done":
-        lines.append(Text(f"stopped early: {result.reason}", style="yellow"))
+        why = next((one.stopped for one in result.studies if one.stopped), result.reason)
+        lines.append(Text(f"stopped early: {why}", style="yellow"))
     lines += [
         Text(
             f"{row.name}: {count_of(len(study.lost), 'config')} lost to devices, queues or the host",

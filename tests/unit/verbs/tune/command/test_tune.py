@@ -60,6 +60,18 @@ def test_how_often_launches_are_timed_can_be_said(kernel: str, started: list[Sta
             tune(kernel, **options)
 
 
+def test_what_ends_a_screening_can_be_said(kernel: str, started: list[StartTune]) -> None:
+    """A time that devices are held, and a gain that is too small: a share of more than 0 and less than 1."""
+    tune(kernel, device_budget="60s", until_gain="2%")
+    request = started[0].request
+    assert (request.device_budget_s, request.until_gain, request.budget_s) == (60.0, 0.02, None)
+    for gain in ("0%", "-1%", "200%", "little"):
+        with pytest.raises(UsageError, match=r"--until-gain: .* is not a share such as 2% or 0.02"):
+            tune(kernel, until_gain=gain)
+    with pytest.raises(UsageError, match="--until-gain has no effect with --finals"):
+        tune(kernel, finals=True, until_gain="1%")
+
+
 def test_a_cpu_knows_neither(kernel: str, started: list[StartTune]) -> None:
     """What a target would not heed is refused, and not left out."""
     for options, expected in (({"graph": True}, "--graph"), ({"flush_l2": True}, "--flush-l2")):

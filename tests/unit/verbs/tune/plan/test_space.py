@@ -163,6 +163,7 @@ def test_a_huge_space_is_sampled_without_being_listed() -> None:
             "bm of gemm is given as an argument and as a config key",
         ),
         ({"budget_s": 0.0}, "the budget is 0, which is enough for no config"),
+        ({"device_budget_s": 0.0}, "the device budget is 0, which is enough for no config"),
         ({"trials": 0}, "the number of trials is 0, which is enough for no config"),
     ],
 )

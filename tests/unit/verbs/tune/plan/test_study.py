@@ -669,7 +669,7 @@ def test_finals_are_part_of_the_budget() -> None:
         asked += asyncio.run(bench.study.ask(1))
         bench.clock.now_s = before_s
         assert not asyncio.run(bench.study.ask(1))
-        assert bench.study.screening_s == pytest.approx(budget_s - expected)
+        assert bench.study.budgets.screening_s == pytest.approx(budget_s - expected)
         for trial in (one for batch in asked for one in bench.trials(batch)):
             bench.study.tell(trial)
         (meeting,) = asyncio.run(bench.study.ask(1))

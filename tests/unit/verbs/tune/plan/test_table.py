@@ -211,7 +211,9 @@ def test_a_budget_is_for_all_shapes_alike() -> None:
             asked = [*asyncio.run(run.source.ask(limit)), *asyncio.run(run.source.ask(limit))]
             assert len(asked) == 2 * limit
             assert {batch.id.partition("/")[0] for batch in asked} == expected
-    assert [one.study.screening_s for one in Run(latencies, budget_s=600.0).studies] == [576.0] * 2
+    assert [one.study.budgets.screening_s for one in Run(latencies, budget_s=600.0).studies] == [
+        576.0
+    ] * 2
 
 
 def test_what_has_not_met_is_in_no_table() -> None:

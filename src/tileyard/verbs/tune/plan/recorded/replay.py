@@ -24,13 +24,14 @@ class MakeStrategy(Protocol):
 
 
 class Replayed(Record):
-    """One replayed trial: when it ended, in seconds of recorded cost; its time, None if it has none; and its
-    second measure, if that counts.
+    """One replayed trial: when it ended, in seconds of recorded cost; its time, None if it has none; its
+    second measure, if that counts; and the ``gain`` that the strategy expected then, if it was asked.
     """
 
     ended_s: float
     time_ns: float | None
     amount: float = 0.0
+    gain: float | None = None
 
 
 async def replay(  # noqa: PLR0913 - bounds, by keyword only
@@ -40,6 +41,8 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     trials: int,
     seed: int,
     budget_s: float = math.inf,
+    device_budget_s: float = math.inf,
+    until_gain: float | None = None,
     least: int = 0,
     in_flight: int = 1,
     second: str = "",
@@ -49,7 +52,9 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
 
     A trial costs what it did when it was recorded, also one that fails. At most ``in_flight`` are under
     way at once. None begins after ``budget_s``, and one that would end later is not counted, unless fewer
-    than ``least`` have ended. With a ``second`` measure the strategy looks for trade-offs with that.
+    than ``least`` have ended; nor after ``device_budget_s`` seconds of their runs, or once the strategy
+    expects less gain than ``until_gain``. With a ``second`` measure the strategy looks for trade-offs with
+    that.
     """
     header, points = space.header, space.points
     strategy = make(points, trials=trials, seed=seed)
@@ -67,8 +72,13 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
     await opened.try_early(seeds)
     ended: list[Replayed] = []
     under_way: list[tuple[float, int, Recorded]] = []
-    begun, now_s = 0, 0.0
-    while now_s < budget_s or len(ended) < least:
+    begun, now_s, held_s = 0, 0.0, 0.0
+    gain: float | None = None
+    while len(ended) < least or (
+        now_s < budget_s
+        and held_s < device_budget_s
+        and (gain is None or until_gain is None or gain >= until_gain)
+    ):
         await opened.draw(begun + in_flight - len(under_way))
         for config in opened.configs[begun : begun + in_flight - len(under_way)]:
             found = space.find(config)
@@ -79,8 +89,11 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         now_s, number, found = heapq.heappop(under_way)
         if now_s <= budget_s or len(ended) < least:
             opened.tell(as_trial(space, found, number))
+            held_s += found.run_s
+            gain = None if until_gain is None else opened.expected_gain
             time_ns = found.time_ns if found.is_timed else None
-            ended.append(Replayed(ended_s=now_s, time_ns=time_ns, amount=found.amount(second)))
+            amount = found.amount(second)
+            ended.append(Replayed(ended_s=now_s, time_ns=time_ns, amount=amount, gain=gain))
     return ended
 
 

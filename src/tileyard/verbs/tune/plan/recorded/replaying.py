@@ -13,7 +13,7 @@ from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, fin
 from tileyard.verbs.tune.plan.recorded.score import Yardstick, make_yardstick
 from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
 from tileyard.verbs.tune.plan.tradeoffs import Volume
-from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Regret, Replay
+from tileyard.verbs.tune.result.replayed import CHECKPOINTS, End, Regret, Replay
 
 SPARE = 2
 """Number of times as many trials as the score is expected to take: a strategy may choose cheap ones."""
@@ -50,15 +50,19 @@ class Arena:
         in_flight: int = 1,
         trials: int | None = None,
         budget_s: float = math.inf,
+        device_budget_s: float = math.inf,
+        until_gain: float | None = None,
     ) -> Replay:
-        """Replay a strategy, for at most ``trials`` and ``budget_s``; by default as long as the score takes,
-        and for the last checkpoint.
+        """Replay a strategy, for at most ``trials``, ``budget_s`` and ``device_budget_s``, and until it
+        expects less than ``until_gain``; without ``trials`` as long as the score takes, and for the last
+        checkpoint.
         """
         least = 0
         if trials is None:
             trials = SPARE * max(self.needed(in_flight), CHECKPOINTS[-1])
-            least = CHECKPOINTS[-1]
-            budget_s = self.yardstick.run_s if self.yardstick else 0.0
+            if until_gain is None:
+                least = CHECKPOINTS[-1]
+                budget_s = self.yardstick.run_s if self.yardstick else 0.0
         # A strategy that may try everything need not choose.
         trials = max(1, min(trials, self.space.points.size - 1))
         runs = [
@@ -69,6 +73,8 @@ class Arena:
                     trials=trials,
                     seed=seed,
                     budget_s=budget_s,
+                    device_budget_s=device_budget_s,
+                    until_gain=until_gain,
                     least=least,
                     in_flight=in_flight,
                     second=self.second,
@@ -103,6 +109,7 @@ class Arena:
             needed=self.needed(in_flight),
             is_short=is_short and longest < space.points.size - 1 and not self.second,
             note=space.note,
+            ends=tuple(_find_end(space, run) for run in runs if run and run[-1].gain is not None),
         )
 
     def _sum_up(
@@ -139,3 +146,12 @@ class Arena:
 def _spread(longest: int) -> list[int]:
     """Numbers of trials up to ``longest``: the first ones, then ones further and further apart."""
     return sorted({round(longest ** (step / CURVE)) for step in range(CURVE + 1)})
+
+
+def _find_end(space: RecordedSpace, run: Sequence[Replayed]) -> End:
+    regret, gain = find_regret(space, run, len(run)), run[-1].gain
+    return End(
+        trials=len(run),
+        regret=regret if math.isfinite(regret) else None,
+        gain=gain if gain is not None and math.isfinite(gain) else None,
+    )

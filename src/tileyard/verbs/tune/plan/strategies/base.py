@@ -40,6 +40,8 @@ FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
 """Packages, all in the extra ``optuna``, of strategies that need any. Their proposals take long, so a study
 has them in a process of their own (``Ahead``).
 """
+EXPECTING: Final = ("auto", "bayes")
+"""Those that know their ``expected_gain``."""
 INDEX: Final = "@"
 """Ends the name of a parameter where constraints of ours ask for the index of its value."""
 
@@ -218,6 +220,13 @@ class Strategy(Protocol):
         """Whether nothing will be proposed any more."""
         ...
 
+    @property
+    def expected_gain(self) -> float | None:
+        """The share by which the best time is expected to improve if the search goes on, 0.01 for 1 %;
+        infinite before anything is known, None if the strategy cannot say.
+        """
+        ...
+
     def ask(self, limit: int) -> Sequence[Config]:
         """The next configs, at most ``limit``, each a point of the space that was not proposed before.
 
@@ -274,6 +283,16 @@ def check_strategy(name: str) -> None:
             raise ToolMissingError(
                 f"the strategy {name} needs the package {package}", install_extra("optuna")
             )
+
+
+def require_gain(name: str) -> None:
+    """Raise UsageError unless the strategy of this name knows its expected gain."""
+    check_strategy(name)
+    if name not in EXPECTING:
+        raise UsageError(
+            f"--until-gain: the strategy {name} does not know what gain to expect",
+            hint=f"these do: {', '.join(EXPECTING)}",
+        )
 
 
 def make_strategy(name: str, points: Points, *, trials: int, seed: int) -> Strategy:

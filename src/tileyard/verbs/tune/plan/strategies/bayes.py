@@ -1,7 +1,8 @@
 """Bayesian optimisation: a Gaussian process of logarithms of times says where an improvement is expected."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from tileyard.verbs.tune.plan.tradeoffs import weigh_both
 
 Prior = Callable[[Sequence[Config]], Sequence[float]]
 """Expected logarithms of the times of configs in ns, up to a constant."""
+Times = Mapping[int, float]
+"""Logarithms of times by the numbers of their points."""
 
 FIRST: Final = 8
 """Points spread over the space before a model is made."""
@@ -42,6 +45,12 @@ DOUBT: Final = 0.2
 """Standard deviation of what the model says of a success where it is sure."""
 MOST_FAILED: Final = 100
 """Latest failures in the model."""
+MOST_HOPED: Final = 200
+"""Candidates, the best, among which the expected gain is looked for."""
+DRAWS: Final = 256
+"""Draws of their times, from which it is the mean."""
+PATIENCE: Final = 20
+"""Results for which a small gain must be expected: a model that knows little is often sure too early."""
 
 
 class Bayes(Proposing):
@@ -64,6 +73,11 @@ class Bayes(Proposing):
         self._model: _Model | None = None
         self._amount: Amount | None = None
         self._amounts: dict[int, float] = {}
+        self._gain: float | None = None
+        """The estimate by the present model, once it was asked for."""
+        self._said: dict[int, float] = {}
+        """The latest estimates by the number of results known."""
+        self._seed = seed
 
     def weigh(self, amount: Amount) -> None:
         """See ``Weighs``."""
@@ -76,15 +90,40 @@ class Bayes(Proposing):
         if self._amount is not None and number is not None and number in self._times:
             self._amounts[number] = self._amount(trial)
 
+    @property
+    def expected_gain(self) -> float | None:
+        """The largest estimate since the last PATIENCE results; None with a second measure. An estimate is
+        how much better the best of all candidates is than the best result, the mean over draws of their
+        times by what has ended.
+        """
+        if self._amount is not None:
+            return None
+        known = len(self._times)
+        if self._model is not None and self._gain is None:
+            self._gain = self._find_gain(self._model)
+        self._said[known] = math.inf if self._gain is None else self._gain
+        self._said = {at: gain for at, gain in self._said.items() if at > known - PATIENCE}
+        return max(self._said.values())
+
+    def _find_gain(self, model: "_Model") -> float:
+        ended = [row for row in model.rows if row in self._times or row in self._failed]
+        best = [n for n in model.list_best(self._times, self._failed) if n not in self._proposed]
+        hoped = [*best[:MOST_HOPED], *list(self._under_way)[-MOST_AWAITED:]]
+        if not hoped or not any(row in self._times for row in ended):
+            return math.inf if hoped else 0.0
+        generator = np.random.default_rng(self._seed)
+        judge = self._model_of(ended, hoped, 0, self._times)
+        return judge.draw_gain(self._times, self._failed, generator)
+
     def _choose(self) -> int:
         is_early = len(self._proposed) < FIRST or len(self._times) < 2
         if is_early or not len(self._encoding.groups):
             return self._choose_apart()
         if self._model is None or not self._model.is_usable:
-            self._model = self._make_model()
+            self._model, self._gain = self._make_model(), None
         return self._model.take(self._values(), self._failed)
 
-    def _values(self) -> dict[int, float]:
+    def _values(self) -> Times:
         """What is to be small, by numbers of points: logarithms of times, or both at random weights."""
         if self._amount is None:
             return self._times
@@ -118,13 +157,18 @@ class Bayes(Proposing):
         known = [*self._thin(by_time, MOST_ROWS), *list(self._failed)[-MOST_FAILED:]]
         rows = [*known, *list(self._under_way)[-MOST_AWAITED:]]
         room = max(1, min(MOST_PROPOSALS + len(by_time) // 50, len(known) // 8))
+        return self._model_of(rows, candidates, room, values)
+
+    def _model_of(
+        self, rows: Sequence[int], candidates: Sequence[int], room: int, times: Times
+    ) -> "_Model":
         features = self._features_of(rows), self._features_of(candidates)
         return _Model(
             posterior=Posterior(self._process, *features, room),
             rows=rows,
             candidates=candidates,
             expected=np.array([*self._expect(rows), *self._expect(candidates)]),
-            times=values,
+            times=times,
         )
 
     def _list_candidates(self, by_time: Sequence[int]) -> list[int]:
@@ -165,10 +209,10 @@ class _Model:
         rows: Sequence[int],
         candidates: Sequence[int],
         expected: Floats,
-        times: dict[int, float],
+        times: Times,
     ) -> None:
         self._posterior = posterior
-        self._rows = list(rows)
+        self.rows = list(rows)
         self._candidates = candidates
         self._expected_rows, self._expected = expected[: len(rows)], expected[len(rows) :]
         self._is_left = np.ones(len(candidates), dtype=bool)
@@ -180,28 +224,58 @@ class _Model:
         """Whether a candidate can be taken."""
         return self._posterior.has_room and bool(self._is_left.any())
 
-    def take(self, times: dict[int, float], failed: Collection[int]) -> int:
+    def take(self, times: Times, failed: Collection[int]) -> int:
         """The best candidate, which becomes a row."""
+        best = int(np.argmax(np.where(self._is_left, self._judge(times, failed).gains, -1.0)))
+        self._posterior.add(best)
+        self._is_left[best] = False
+        number = self._candidates[best]
+        self.rows.append(number)
+        self._expected_rows = np.append(self._expected_rows, self._expected[best])
+        return number
+
+    def list_best(self, times: Times, failed: Collection[int]) -> list[int]:
+        """The candidates, the best first."""
+        order = np.argsort(-self._judge(times, failed).gains)
+        return [self._candidates[index] for index in order]
+
+    def draw_gain(
+        self, times: Times, failed: Collection[int], generator: np.random.Generator
+    ) -> float:
+        """The share by which the best candidate is faster than the best result, the mean over draws."""
+        judged = self._judge(times, failed)
+        noise = generator.standard_normal((len(self._candidates), DRAWS))
+        drawn = judged.means[:, None] + self._scale * self._posterior.draw(noise)
+        drawn[generator.random(drawn.shape) >= judged.odds[:, None]] = math.inf
+        gained = np.minimum(drawn.min(axis=0) - min(times.values()), 0.0)
+        return float(1 - np.exp(gained).mean())
+
+    def _judge(self, times: Times, failed: Collection[int]) -> "_Judged":
         logs = self._list_logs(times)
         away = (logs - self._expected_rows - self._middle) / self._scale
-        ends = [1.0 if one in times else 0.0 if one in failed else math.nan for one in self._rows]
+        ends = [1.0 if one in times else 0.0 if one in failed else math.nan for one in self.rows]
         means, success = self._posterior.predict(np.array([away, np.array(ends) - USUALLY]))
         means = means * self._scale + self._middle + self._expected
         deviations = self._posterior.deviations
         odds = ndtr((success + USUALLY - 0.5) / (DOUBT + deviations / 2))
         best_log = float(np.nanmin(logs))
         gains = _expected_improvement(best_log, means, deviations * self._scale) * odds
-        best = int(np.argmax(np.where(self._is_left, gains, -1.0)))
-        self._posterior.add(best)
-        self._is_left[best] = False
-        number = self._candidates[best]
-        self._rows.append(number)
-        self._expected_rows = np.append(self._expected_rows, self._expected[best])
-        return number
+        return _Judged(means=means, odds=odds, gains=gains)
 
-    def _list_logs(self, times: dict[int, float]) -> Floats:
+    def _list_logs(self, times: Times) -> Floats:
         """The logarithm of the time of each row, NaN for those without one."""
-        return np.array([times.get(row, math.nan) for row in self._rows])
+        return np.array([times.get(row, math.nan) for row in self.rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """Of each candidate the mean, the odds of success, and the expected improvement times these; all are of
+    logarithms of times.
+    """
+
+    means: Floats
+    odds: Floats
+    gains: Floats
 
 
 def _expected_improvement(best: float, means: Floats, deviations: Floats) -> Floats:

@@ -127,6 +127,14 @@ class Posterior:
         result: Floats = np.sqrt(np.maximum(self._variances, 1e-10))
         return result
 
+    def draw(self, noise: Floats) -> Floats:
+        """Joint draws of all candidates around their means, one per column of standard normal numbers."""
+        known = self._whitened[: self._count]
+        joint = self._process.covariance(self._candidates, self._candidates) - known.T @ known
+        joint += JITTER * np.eye(len(joint))
+        result: Floats = cholesky(joint, lower=True, check_finite=False) @ noise
+        return result
+
     def add(self, candidate: int) -> None:
         """Make a candidate the last row."""
         count = self._count

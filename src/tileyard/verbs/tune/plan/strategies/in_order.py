@@ -29,6 +29,11 @@ class InOrder:
         """Whether all points were proposed."""
         return not self._next
 
+    @property
+    def expected_gain(self) -> float | None:
+        """Not known."""
+        return None
+
     def ask(self, limit: int) -> Sequence[Config]:
         """The next ``limit`` points, as far as there are any."""
         taken = [*self._next, *itertools.islice(self._numbers, limit)]

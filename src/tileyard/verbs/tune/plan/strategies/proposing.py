@@ -44,6 +44,11 @@ class Proposing:
         self._hints = MOST_HINTS
 
     @property
+    def expected_gain(self) -> float | None:
+        """Not known, unless there is a model."""
+        return None
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether all points of the space, or of a large one very many, were proposed."""
         return len(self._proposed) >= self._most

@@ -91,6 +91,27 @@ def test_a_budget_ends_a_replay() -> None:
     assert more[: len(ended)] == ended
 
 
+def test_a_device_budget_counts_recorded_runs() -> None:
+    """No further trial begins once those before have run that long."""
+    ended = asyncio.run(replay(VALLEY, Grid, trials=100, seed=0, device_budget_s=4.0))
+    whole = asyncio.run(replay(VALLEY, Grid, trials=100, seed=0))
+    assert ended == whole[: len(ended)]
+    runs_s = [VALLEY.find(VALLEY.points.config_at(number)).run_s for number in range(len(ended))]
+    assert sum(runs_s[:-1]) < 4.0 <= sum(runs_s)
+
+
+def test_little_expected_gain_ends_a_replay() -> None:
+    """Of a strategy that expects one; each repetition says what was really left."""
+    arena = Arena(VALLEY, "file")
+    found = arena.replay("bayes", partial(make_strategy, "bayes"), repetitions=2, until_gain=0.05)
+    for one in found.ends:
+        assert (one.gain or 0.0) < 0.05
+        assert 8 < one.trials < 200
+        assert one.regret is not None
+    assert len(found.ends) == 2
+    assert arena.replay("grid", Grid, repetitions=1, trials=30).ends == ()
+
+
 def test_regret_is_that_of_the_best_so_far() -> None:
     """Without a right config it is infinite."""
     best = VALLEY.best_ns

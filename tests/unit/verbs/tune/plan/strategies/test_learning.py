@@ -11,7 +11,7 @@ from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Outcome
 from tileyard.testing.strategies import HUGE, LISTED, end
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, weigh
-from tileyard.verbs.tune.plan.strategies.bayes import Bayes
+from tileyard.verbs.tune.plan.strategies.bayes import PATIENCE, Bayes
 from tileyard.verbs.tune.plan.strategies.encoding import Encoding
 from tileyard.verbs.tune.plan.strategies.gaussian import Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.local import Local
@@ -116,6 +116,25 @@ def test_what_an_earlier_run_found_best_is_tried_first(strategy: type[Strategy])
     times = [time_of(TILES.config_at(number or 0)) for number in proposed]
     assert times == [time_of(TILES.config_at(number)) for number in known[:5]]
     assert len(set(proposed)) == 5
+
+
+def test_the_expected_gain_shrinks_as_the_best_is_found() -> None:
+    """It is unknown at first, and the largest estimate of the last 20 results: a model that knows little may
+    be sure too early. Nothing is to be expected once all is tried.
+    """
+    strategy = Bayes(TILES, trials=400, seed=0)
+    said = []
+    for _ in range(90):
+        said.append(strategy.expected_gain)
+        study(strategy, 1)
+    timed = len(strategy._times)
+    assert timed > 2 * PATIENCE
+    assert said[:PATIENCE] == [math.inf] * PATIENCE
+    assert said[40] > said[-1]
+    assert said[-1] < 0.02
+    small = Bayes(Points({"tile": tuple(range(32))}), trials=12, seed=0)
+    study(small, 32, 0, lambda config: 100.0 + float(config["tile"]))
+    assert small.expected_gain == 0.0
 
 
 def test_a_prior_is_followed_before_anything_is_known() -> None:

@@ -8,10 +8,12 @@ from tileyard.base.errors import UsageError
 from tileyard.testing import StrategyContract
 from tileyard.testing.strategies import AXES, HUGE, LISTED, RULED, MakeStrategy
 from tileyard.verbs.tune.plan.strategies.base import (
+    EXPECTING,
     STRATEGIES,
     Points,
     make_strategy,
     make_suitable,
+    require_gain,
 )
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.verbs.tune.plan.strategies.in_order import AtRandom, Grid
@@ -120,6 +122,14 @@ def test_a_long_axis_is_not_listed() -> None:
     assert points.config_at(number) == {"tile": 160, "fast": True}
     assert points.find({"tile": 161, "fast": True}) is None
     assert points.find({"tile": True, "fast": True}) is None
+
+
+def test_strategies_that_expect_a_gain_are_known_by_name() -> None:
+    """Before one is made: the others are refused where the search is to end by it."""
+    made = {name: make_strategy(name, AXES, trials=5, seed=0) for name in STRATEGIES}
+    assert {n for n, one in made.items() if one.expected_gain is not None} == set(EXPECTING)
+    with pytest.raises(UsageError, match=r"local does not know .*these do: auto, bayes"):
+        require_gain("local")
 
 
 def test_an_unknown_strategy_is_refused() -> None:
