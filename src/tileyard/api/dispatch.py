@@ -21,7 +21,7 @@ from tileyard.api.kernels import (
 )
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import DamagedError, UsageError
+from tileyard.base.errors import DamagedError, TileyardError, UsageError
 from tileyard.base.model import Value
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
@@ -165,10 +165,13 @@ class Dispatch:
         """Whether ``where`` accepts a choice's config for other arguments, and their space has it, if its own
         has.
         """
-        if self._found is None or not self._found.accepts(arguments, choice.config):
+        try:
+            if self._found is None or not self._found.accepts(arguments, choice.config):
+                return False
+            spaces = [self._found.expand(own) for own in (arguments, choice.arguments)]
+            is_new, is_old = [space.has(choice.config) for space in spaces]
+        except TileyardError:  # the kernel had other parameters then
             return False
-        spaces = [self._found.expand(own) for own in (arguments, choice.arguments)]
-        is_new, is_old = [space.has(choice.config) for space in spaces]
         return is_new or not is_old
 
     def _describe(self, decided: Decision) -> str:

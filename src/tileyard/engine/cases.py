@@ -4,7 +4,7 @@ Stages: waiting, preparing, prepared, building, built, running, judging (kernels
 
 import enum
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
@@ -529,12 +529,16 @@ class PlannedCases:
                 self._needed.count(devices, 1)
             self.ready.widen(state.entry, devices)
 
-    def divide(self, usable: frozenset[str]) -> bool:
-        """Divide the cases that have not begun among all devices, as further ones have joined; return whether
-        some of those that a device has got are needed for that.
+    def divide(self, usable: frozenset[str], joined: Collection[str]) -> bool:
+        """Divide the cases that have not begun, and that devices which have ``joined`` may run, among all of
+        their devices; return whether some of those that a device has got are needed for that.
         """
         left: Counter[frozenset[str]] = Counter()
-        states = [state for state in self._batches.values() if state.is_run and state.is_divisible]
+        states = [
+            state
+            for state in self._batches.values()
+            if state.is_run and state.is_divisible and not state.entry.devices.isdisjoint(joined)
+        ]
         for state in states:
             left[state.entry.devices] += sum(map(self._is_left, state.batch.cases))
         is_short = False
@@ -555,9 +559,13 @@ class PlannedCases:
         free = [one for one in batch.cases if self._is_left(one) and not self.is_running(one.key)]
         if not 0 < most < len(free):
             return
-        parted = {case.key for case in free[most:]}
+        others = {case.key for case in batch.cases} - {case.key for case in free}
+        # What still runs or is judged would hold up the others of its part.
+        is_held_up = any(self.stages[key] is not Stage.ENDED for key in others)
+        first = 0 if is_held_up else most
+        parted = {case.key for case in free[first:]}
         parts = {batch.id: tuple(case for case in batch.cases if case.key not in parted)}
-        for begin in range(most, len(free), most):
+        for begin in range(first, len(free), most):
             parts[self._name_part(batch)] = tuple(free[begin : begin + most])
         self._forget_batch(state)
         for name, cases in parts.items():

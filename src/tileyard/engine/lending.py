@@ -241,7 +241,7 @@ class Lending:
         for device in self._ordered:
             device.is_shared = self._is_shared(device.site)
             self._note(device)
-        self.usable |= sites.keys()
+        self.usable = self.usable.union(sites)
         for name, site in sites.items():
             self._add(name, site)
 

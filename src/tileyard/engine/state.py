@@ -269,7 +269,7 @@ class EngineState:
         self._devices.add(fact.devices)
         for name in fact.devices:
             self.cases.find_kind_again(name)
-        if self.cases.divide(self._devices.usable):
+        if self.cases.divide(self._devices.usable, fact.devices):
             self._due.append(Withdraw())
 
     def _build_step(

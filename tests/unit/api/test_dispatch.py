@@ -151,6 +151,9 @@ def test_an_unseen_shape_has_the_config_of_the_nearest_one(tmp_path: Path, rule:
         add_choices(
             tmp_path, [won, msgspec.structs.replace(won, silicon="two", config={"block": 16})]
         )
+    spec = msgspec.structs.replace(CHOICE.tensors[0], shape=(136,))
+    stale = {"arguments": {"M": 136}, "config": {"block": 8, "stages": 2}, "tensors": (spec,)}
+    add_choices(tmp_path, [msgspec.structs.replace(CHOICE, file="", **stale)])
     expected = {64: 64, 128: 64, 160: 32, 96: 24, 72: 24, 1024: 32}
     for size, block in expected.items():
         assert tuned.choose(np.ones(size, np.float32)) == ({"M": size}, {"block": block}), size

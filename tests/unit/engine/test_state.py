@@ -922,6 +922,9 @@ def test_a_device_that_joins_gets_its_share_of_what_has_not_begun() -> None:
     state.step(RunOver(device="board:0", held=True))
     parts = [len(state.cases.runnable(entry.batch)) for entry in state.cases.ready]
     assert parts == [3, 1]
+    assert not of_kind(
+        state.step(msgspec.structs.replace(JOINED, devices={}, grounds={})), Withdraw
+    )
     alone = EngineState(boards(1))
     alone.start()
     prepared(
@@ -929,6 +932,22 @@ def test_a_device_that_joins_gets_its_share_of_what_has_not_begun() -> None:
     )
     alone.step(Leased(device="board:0"))
     assert not of_kind(alone.step(JOINED), Withdraw)
+
+
+def test_what_is_judged_holds_up_no_others() -> None:
+    """The cases that a device gives back are ready though another of their batch is not ended."""
+    state = EngineState(boards(1))
+    state.start()
+    names = tuple(f"c{number}" for number in range(8))
+    prepared(state, batch("b", *names, timed=False))
+    state.step(Leased(device="board:0"))
+    state.step(JOINED)
+    state.step(Leased(device="board:9"))
+    state.step(CaseRanWell(case="c0", device="board:0", seconds=1.0))
+    state.step(RunOver(device="board:0", held=True))
+    waiting = [one.key for entry in state.cases.ready for one in state.cases.runnable(entry.batch)]
+    running = [case for case in names if state.cases.is_running(case)]
+    assert {*waiting, *running} == {*names[1:]}
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -130,7 +130,7 @@ class Listener:
 
 class AwaitedAgents:
     """Agents that somebody else starts, with the tokens in ``agents/`` of the run's data directory: ``count``
-    without which the run does not begin, and up to MOST_FURTHER others. A token counts once: the file of an
+    for which the run waits, and up to MOST_FURTHER others. A token counts once: the file of an
     agent that was lost gets a new one.
     """
 

@@ -19,7 +19,13 @@ from tileyard.artifacts.folders import digest_file
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.clock import Clock
-from tileyard.base.errors import DamagedError, HostAbsentError, TileyardError, UsageError
+from tileyard.base.errors import (
+    DamagedError,
+    HostAbsentError,
+    TileyardError,
+    ToolMissingError,
+    UsageError,
+)
 from tileyard.base.events import Event, HostJoined, HostLost, Note
 from tileyard.base.model import Batch, Device, Digest, Outcome
 from tileyard.base.settings import Settings
@@ -225,7 +231,8 @@ class RemoteDevices:
             try:
                 await session.open()
                 self._join(*await self._inspect(session), kinds, join)
-            except (HostAbsentError, SessionLostError) as error:
+            except (HostAbsentError, SessionLostError, ToolMissingError) as error:
+                # The command could be started when the run began: a lack of it passes.
                 await session.close()
                 why = error.message if isinstance(error, TileyardError) else str(error)
                 if _without_numbers(why) not in said:

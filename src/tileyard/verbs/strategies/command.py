@@ -45,10 +45,11 @@ def compare(
     from tileyard.show.opening import open_picture, present
     from tileyard.verbs.strategies import plan
     from tileyard.verbs.strategies.view import print_comparison
+    from tileyard.verbs.tune.plan.strategies.base import EXPECTING
 
     values = read_options(CompareOptions, complete(CompareOptions, options))
     draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replays")
-    names = values["strategy"] or plan.OWN
+    names = values["strategy"] or (plan.OWN if values["until_gain"] is None else EXPECTING)
     arenas = plan.open_arenas(dict.fromkeys(files))
     found = []
     bounds = {name: values[name] for name in ("repetitions", "in_flight", "until_gain")}

@@ -383,7 +383,7 @@ class StudyOptions(TypedDict, total=False):
         Pairs,
         Option(
             "The most that a number of the binary may be, such as shared_bytes=96KiB: what exceeds it is not "
-            "run.",
+            "timed, nor run but for --sanitize.",
             metavar="NAME=MOST",
             read=_read_bounds,
         ),

@@ -12,6 +12,7 @@ from tileyard.verbs.tune.plan.recorded.files import write_space
 from tileyard.verbs.tune.plan.strategies.base import STRATEGIES
 from tileyard.verbs.tune.result.replayed import Replay, Score
 
+COMPARE = ["strategies", "compare", "valley.jsonl"]
 REPLAY = ["tune", "--replay", "valley.jsonl"]
 REPLAYED = """\
 valley: 400 configs, 57 of them failed; the best takes 1 us
@@ -51,6 +52,8 @@ def test_what_was_left_is_shown_where_a_gain_ends_a_search(
     (head,) = (number for number, line in enumerate(lines) if "expected gain" in line)
     assert lines[head].split("  ")[-1].strip() == "90 % below"
     assert lines[head + 1].split()[0] == "bayes"
+    assert main([*COMPARE, "--repetitions", "1", "--until-gain", "50%"]) == 0
+    assert {"auto", "bayes"} <= {*capsys.readouterr().out.split()}
 
 
 def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +82,7 @@ def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> No
         ),
         ([*REPLAY, "--device-budget", "0s"], "the budget is spent before a trial"),
         (
-            ["strategies", "compare", "valley.jsonl", "--until-gain", "1%"],
+            [*COMPARE, "--until-gain", "1%", "--strategy", "local"],
             "the strategy local does",
         ),
         (["tune", "k.py", "--in-flight", "4"], "--in-flight has no effect without --replay"),

@@ -488,6 +488,7 @@ class _OpenSuite:
         started: Startup | None = None
         lead_s = self._achieved.measure_lead(ending.began_at)
         joined_s = self._add_joined(ending.began_at)
+        late = {device.name for event in self._achieved.joined for device in event.devices}
         slots = self._count_slots()
         for part in self._parts:
             mine, held = {case.id for case in part.cases}, part.cases[0].work.devices
@@ -498,7 +499,7 @@ class _OpenSuite:
             for one in measure_makespans(spans, plan, ending.began_at, steps, late_s):
                 found.setdefault(part.target, []).append((one, held))
             started = measure_startup(
-                spans,
+                [span for span in spans if span.device not in late],
                 part.plan,
                 lead_s,
                 has_waited=self._achieved.has_waited,
@@ -507,9 +508,12 @@ class _OpenSuite:
         return [join_shared(parts, slots[target, 1]) for target, parts in found.items()], started
 
     def _add_joined(self, began_at: float) -> dict[str, float]:
-        """Count the devices of hosts that have joined; the seconds until the last ones did, by target."""
+        """Count the devices of hosts that have joined before all had run; the seconds until the last of these
+        did, by target.
+        """
         joined_s: dict[str, float] = {}
-        for event in self._achieved.joined:
+        last_at = max((span.end for span in self._achieved.spans), default=began_at)
+        for event in (one for one in self._achieved.joined if one.at < last_at):
             for target, devices in self._devices.items():
                 kinds = {device.kind for device in devices}
                 if more := tuple(device for device in event.devices if device.kind in kinds):

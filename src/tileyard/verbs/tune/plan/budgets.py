@@ -32,6 +32,7 @@ class Budgets:
         self._held_before_s = 0.0
         self._gain = math.inf
         self._over: tuple[StopReason, str] = ("done", "")
+        self._is_closed = False
         self.screened = 0
         """Number of configs whose screening has ended."""
         self._fresh = 0
@@ -95,9 +96,13 @@ class Budgets:
         """Why the screening is over although configs may be left, also in words; empty ones if it is not. The
         first reason stays.
         """
-        if not self._over[1]:
+        if not self._over[1] and not self._is_closed:
             self._over = self._find_over()
         return self._over
+
+    def close(self) -> None:
+        """Take in that the screening is over: what is spent from now on did not end it."""
+        self._over, self._is_closed = self.over, True
 
     def _find_over(self) -> tuple[StopReason, str]:
         asked = self._request

@@ -85,6 +85,8 @@ class OpenSpace:
     incumbents: tuple[tuple[str, Config], ...] = ()
     seeds: tuple[Config, ...] = ()
     origins: tuple[str, ...] = ()
+    ended_early: dict[str, Trial] = field(default_factory=dict)
+    """The trials of incumbents and seeds."""
 
     async def begin_with(self, named: Iterable[tuple[str, Config]]) -> None:
         """Try these configs first, as far as ``where`` accepts them; the names of equal ones are joined."""
@@ -92,7 +94,8 @@ class OpenSpace:
         for name, config in named:
             known = found.get(canonical_json(config), ("", config))[0]
             found[canonical_json(config)] = (" and ".join(filter(None, (known, name))), config)
-        accepted = await self._check(tuple(config for _, config in found.values()))
+        configs = tuple(config for _, config in found.values())
+        accepted = await self._check(configs, counts=False)
         self.incumbents = tuple(itertools.compress(found.values(), accepted))
         others, self.configs = self.configs, [dict(config) for _, config in self.incumbents]
         self._add(others)
@@ -101,7 +104,7 @@ class OpenSpace:
         """Try these points next after the incumbents, each once, as far as ``where`` accepts them; whether it
         does.
         """
-        accepted = await self._check(tuple(seeds)) if seeds else ()
+        accepted = await self._check(tuple(seeds), counts=False) if seeds else ()
         count = len(self.incumbents)
         others = self.configs[count:]
         del self.configs[count:]
@@ -129,6 +132,9 @@ class OpenSpace:
                 return
             accepted = await self._check(tuple(proposed))
             self._add(itertools.compress(proposed, accepted))
+            for config in proposed:
+                if (known := self.ended_early.get(canonical_json(config))) is not None:
+                    self.strategy.tell(known)  # it has no further trial
             for config in itertools.compress(proposed, map(operator.not_, accepted)):
                 self.strategy.reject(config)
 
@@ -142,6 +148,8 @@ class OpenSpace:
     def tell(self, trial: Trial) -> None:
         """Let the strategy learn how a config ended."""
         if self.strategy is not None:
+            if trial.config in (*(config for _, config in self.incumbents), *self.seeds):
+                self.ended_early[canonical_json(trial.config)] = trial
             self.strategy.tell(trial)
 
     async def begin_ahead(self, cores: tuple[int, ...], tell: Callable[[Event], None]) -> None:
@@ -178,15 +186,16 @@ class OpenSpace:
         """The number of configs, or its upper bound while not all are drawn."""
         return len(self.configs) if self.is_whole else min(self.wanted, self.size)
 
-    async def _check(self, configs: tuple[Config, ...]) -> tuple[bool, ...]:
-        """Whether the kernel's ``where`` accepts each of these."""
+    async def _check(self, configs: tuple[Config, ...], *, counts: bool = True) -> tuple[bool, ...]:
+        """Whether the kernel's ``where`` accepts each of these, which ``counts`` if they were proposed."""
         if self.asks is None:
             return (True,) * len(configs)
         check = CheckConfigs(kernel=self.kernel, arguments=self.arguments, configs=configs)
         reply = await _ask(self.asks, check)
         self.refusal = self.refusal or reply.refusal
-        self.asked += len(configs)
-        self.rejected += len(configs) - sum(reply.accepted)
+        if counts:
+            self.asked += len(configs)
+            self.rejected += len(configs) - sum(reply.accepted)
         return reply.accepted
 
     def describe_start(self) -> str:

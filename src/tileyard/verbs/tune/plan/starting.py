@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.strategies.base import Config
 
+Recall = Callable[..., list[Trial]]
+"""As ``list_recorded``, of some store."""
 MOST_RECORDED = 10_000
 """The most earlier trials that are read."""
 MOST_NEAR = 5
@@ -30,12 +33,14 @@ ELSEWHERE = 2.0
 """The distance of another silicon or target, in doublings of an argument."""
 
 
-async def begin_with_known(
+async def begin_with_known(  # noqa: PLR0913 - the last ones by keyword only
     start: StartTune,
     bench: Bench,
     devices: Sequence[Device],
     space: OpenSpace,
+    *,
     goals: Goals = TIME_ALONE,
+    recall: Recall | None = None,
 ) -> None:
     """Have a study begin with the incumbents, then the user's configs, and then those that won for near
     arguments or on other silicon; a strategy that learns hears of earlier trials. With ``--fresh`` nothing
@@ -45,9 +50,10 @@ async def begin_with_known(
     ``begin_with_incumbents``.
     """
     request = start.request
-    recorded = list_recorded(bench.store, space.kernel) if start.reuse else []
-    if space.learns:
-        tell_recorded(recorded, start.target, devices, space, goals)
+    recall = recall or partial(list_recorded, bench.store)
+    if start.reuse and space.learns:
+        known = recall(space.kernel, start.target)
+        tell_recorded(known, devices, space, goals)
     if not request.keeps_default:
         return
     await begin_with_incumbents(start, bench, devices, space)
@@ -59,13 +65,17 @@ async def begin_with_known(
                 f"--seed-config is not in the space: {format_config(seed)}",
                 f"{odd[0]} has no such value" if odd else "no such combination is valid",
             )
-    known = [*seeds, *(config for _, config in space.incumbents)]
-    is_open = start.reuse and not request.finals_only
-    winners = list_winners(recorded, list_own(bench, space)) if is_open else []
-    near = list_near(winners, start.target, devices, space, known)
+    first = [*seeds, *(config for _, config in space.incumbents)]
+    winners: list[Choice] = []
+    if start.reuse and not request.finals_only:
+        winners = list_winners(recall(space.kernel), list_own(bench, space))
+    near = list_near(winners, start.target, devices, space, first)
     accepted = await space.try_early([*seeds, *(one.config for one in near)])
     if not all(accepted[: len(seeds)]):
         raise UsageError(f"--seed-config is no valid config: {space.refusal}")
+    tried = [*space.seeds, *(config for _, config in space.incumbents)]
+    if any(seed not in tried for seed in seeds):
+        raise UsageError(f"--trials {space.wanted} leaves no room for each --seed-config")
     kept = itertools.compress(near, accepted[len(seeds) :])
     space.origins = tuple(one.where for one in kept if one.config in space.seeds)
 
@@ -125,9 +135,11 @@ def list_own(bench: Bench, space: OpenSpace) -> list[Choice]:
     return [one for one in list_choices(bench.settings.home, space.kernel) if one.file in files]
 
 
-def list_recorded(store: Store, kernel: str) -> list[Trial]:
-    """Earlier trials of a kernel's configs that ended by themselves, the latest last."""
-    query = TrialQuery(kernel=kernel, was_run=True, limit=MOST_RECORDED)
+def list_recorded(store: Store, kernel: str, target: str = "") -> list[Trial]:
+    """Earlier trials of a kernel's configs, for a target if one is named, that ended by themselves, the
+    latest last.
+    """
+    query = TrialQuery(kernel=kernel, target=target, was_run=True, limit=MOST_RECORDED)
     known = REUSABLE | BUILD_FAILURES
     trials = reversed(store.list_trials(query))
     return [trial for trial in trials if is_screening(trial) and trial.outcome in known]
@@ -135,16 +147,15 @@ def list_recorded(store: Store, kernel: str) -> list[Trial]:
 
 def tell_recorded(
     recorded: Iterable[Trial],
-    target: str,
     devices: Sequence[Device],
     space: OpenSpace,
     goals: Goals = TIME_ALONE,
 ) -> None:
-    """Let a strategy that learns know of trials of this space's points on such devices."""
+    """Let a strategy that learns know of trials for its target: of this space's points, on such devices."""
     silicon = {"", *(device.identity for device in devices)}
     for trial in recorded:
         is_alike = trial.arguments == space.arguments and trial.silicon in silicon
-        if is_alike and trial.target == target and space.points.find(trial.config) is not None:
+        if is_alike and space.points.find(trial.config) is not None:
             space.tell(goals.judge(replace(trial, reused=True)))
 
 

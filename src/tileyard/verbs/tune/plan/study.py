@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from tileyard.artifacts.objects import canonical_json
 from tileyard.base.clock import Clock
 from tileyard.base.events import Event, HostJoined, StopReason, StudyAdvanced
 from tileyard.base.model import (
@@ -92,6 +93,8 @@ class Study:
         self._also_built: Sweep | None = None
         self._next = 0
         self._ended_s: dict[str, float] = {}
+        """When the trials ended; those that measure a config again have the moment of its first."""
+        self._first_s: dict[tuple[str, str], float] = {}
         self._are_finals_asked = False
         self.is_screening = True
         """True until the steps that need the times of all configs are planned."""
@@ -155,6 +158,7 @@ class Study:
         if self._is_pending or self.pause_s > 0:
             return ()
         if self.is_screening:
+            self.budgets.close()
             self._finals_began_s = self.budgets.elapsed_s
             self.is_screening = False
         await self.space.end_ahead()
@@ -175,10 +179,12 @@ class Study:
 
     def tell(self, trial: Trial) -> None:
         """Record a trial."""
-        self._ended_s[trial.id] = self.budgets.elapsed_s
+        self._ended_s[trial.id] = now_s = self.budgets.elapsed_s
         if not any(contest.tell(trial) for contest in self.contests):
             self.also_built.tell(trial)
         if is_screening(trial):
+            key = (trial.silicon, canonical_json(trial.config))
+            self._ended_s[trial.id] = self._first_s.setdefault(key, now_s)
             self.budgets.take(trial)
         self._advance()
 
@@ -233,8 +239,8 @@ class Study:
             leader=verdict.leader,
             finals=verdict.finals,
             control=verdict.control,
-            reason=reason,
-            stopped=self.why_ended if reason in ("budget", "gain") else "",
+            reason=self.reason if reason in ("budget", "gain") else reason,
+            stopped=self.why_ended if reason in ("budget", "gain") and self.is_cut_short else "",
             seconds=self.budgets.elapsed_s,
             silicon=device.identity,
             checked=self._request.check.enabled,

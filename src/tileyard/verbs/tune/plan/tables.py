@@ -1,6 +1,7 @@
 """The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.choices import add_choices, list_choices
 from tileyard.verbs.tune.options import StartTable
+from tileyard.verbs.tune.plan.starting import list_recorded
+from tileyard.verbs.tune.plan.strategies.base import FOREIGN
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study
@@ -35,6 +38,11 @@ async def open_table(
             "name those of one kind with --devices",
         )
     request = start.tune.request
+    if request.strategy in FOREIGN:
+        raise UsageError(
+            f"--strategy {request.strategy} would need a process for each shape", "tune one shape"
+        )
+    recall = cache(partial(list_recorded, bench.store))
     plans, studies = [], []
     seen: dict[str, str] = {}
     for number, shape in enumerate(start.shapes, start=1):
@@ -44,7 +52,7 @@ async def open_table(
         )
         own = msgspec.structs.replace(start.tune, request=wanted)
         try:
-            plan = await open_study(own, bench, devices, authors)
+            plan = await open_study(own, bench, devices, authors, recall)
             study = plan.source
             if not isinstance(study, Study):
                 raise AssertionError(f"{study} is not a study")
@@ -66,7 +74,7 @@ async def open_table(
         return msgspec.structs.replace(result, unrecorded=tuple(ending.unrecorded))
 
     first = plans[0]
-    starts = {Note(text=text) for one in studies if (text := one.study.space.describe_start())}
+    starts = [Note(text=text) for one in studies if (text := one.study.space.describe_start())]
     told = [note for plan in plans for note in plan.notes if note not in starts]
     if starts:
         text = f"configs that won elsewhere are tried first for {count_of(len(starts), 'shape')}"

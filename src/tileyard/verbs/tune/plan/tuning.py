@@ -33,7 +33,8 @@ from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.plan.finals import judge_finals, select_last
 from tileyard.verbs.tune.plan.goals import Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
-from tileyard.verbs.tune.plan.starting import begin_with_known
+from tileyard.verbs.tune.plan.starting import Recall, begin_with_known
+from tileyard.verbs.tune.plan.strategies.ahead import Ahead
 from tileyard.verbs.tune.plan.strategies.base import Points, weigh
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
@@ -42,29 +43,43 @@ from tileyard.workers.run_records import find_run
 
 
 async def open_study(
-    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors
+    start: StartTune,
+    bench: Bench,
+    devices: Sequence[Device],
+    authors: Authors,
+    recall: Recall | None = None,
 ) -> Plan[StudyResult]:
-    """Open the kernel's space, and plan its study on these devices."""
+    """Open the kernel's space, and plan its study on these devices, given how trials are recalled."""
     targets = (start.target, *start.also_build)
     space = await open_space(authors.of("", start.file), start.request, targets=targets)
-    return await plan_study(start, bench, devices, authors, space)
+    return await plan_study(start, bench, devices, authors, space, recall)
 
 
-async def _begin_ahead(bench: Bench, authors: Authors, space: OpenSpace) -> None:
+async def _begin_ahead(
+    bench: Bench, authors: Authors, devices: Sequence[Device], space: OpenSpace
+) -> None:
     """Start the process of a strategy that has one; it ends after the screening, or with the run."""
+    owned = {core for device in devices for core in device.cores}
+    if isinstance(space.strategy, Ahead) and owned.intersection(authors.cores):
+        text = (
+            f"{space.strategy.name} disturbs times: it computes on timed cores, as no other is left"
+        )
+        bench.conversation.tell_event(Note(text=text, level="warning"))
     await space.begin_ahead(authors.cores, bench.conversation.tell_event)
     bench.close_later(space.end_ahead)
 
 
-async def plan_study(
-    start: StartTune, bench: Bench, devices: Sequence[Device], authors: Authors, space: OpenSpace
+async def plan_study(  # noqa: PLR0913 - the last one if it is shared
+    start: StartTune,
+    bench: Bench,
+    devices: Sequence[Device],
+    authors: Authors,
+    space: OpenSpace,
+    recall: Recall | None = None,
 ) -> Plan[StudyResult]:
     """Plan a study of this space on these devices, which begins with what is known. Raises UsageError."""
     request = start.request
     also_build = tuple(dict.fromkeys(start.also_build))
-    place = Place(
-        file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
-    )
     goals = Goals(
         bounds=request.bounds,
         second=request.pareto,
@@ -73,8 +88,12 @@ async def plan_study(
     goals.require_known(start.target)
     if space.strategy is not None and request.pareto:
         weigh(space.strategy, goals.amount)
-    await begin_with_known(start, bench, devices, space, goals)
-    await _begin_ahead(bench, authors, space)
+    await begin_with_known(start, bench, devices, space, goals=goals, recall=recall)
+    await _begin_ahead(bench, authors, devices, space)
+    # Only now: what was awaited is part of the budget.
+    place = Place(
+        file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
+    )
     study = Study(request, space, bench.clock, place, devices, goals=goals)
     study.watch = bench.conversation.tell_event
     kinds = len(study.contests)

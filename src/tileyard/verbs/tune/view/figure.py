@@ -266,9 +266,13 @@ def _draw_progress(axes: Axes, shown: Picture) -> None:
     if shown.replay is not None:
         _draw_curves(axes, [shown.replay])
         name = f"{shown.replay.strategy}, {count_of(shown.replay.repetitions, 'repetition')}"
-        _finish(axes, f"Best config so far: {name}, median and 95 %")
+        what = "Trade-offs so far" if shown.replay.second else "Best config so far"
+        _finish(axes, f"{what}: {name}, median and 95 %")
         curve = shown.replay.curve
-        _add_seconds(axes, lambda number: next(p.ended_s for p in curve if p.trials >= number))
+        last_s = curve[-1].ended_s
+        _add_seconds(
+            axes, lambda number: next((p.ended_s for p in curve if p.trials >= number), last_s)
+        )
         return
     times = [one.time_ns for one in shown.tried]
     unit, size = find_unit(shown.best_ns)
@@ -329,7 +333,8 @@ def _draw_curves(axes: Axes, replays: Sequence[Replay]) -> None:
     axes.yaxis.set_major_formatter(plain)
     axes.grid(visible=True, axis="y", linewidth=0.3)
     axes.set_xlabel("configs tried", fontsize=FONT)
-    axes.set_ylabel("slower than the best, %", fontsize=FONT)
+    what = "hypervolume that is missing" if replays[0].second else "slower than the best"
+    axes.set_ylabel(f"{what}, %", fontsize=FONT)
     _finish(axes, "")
 
 

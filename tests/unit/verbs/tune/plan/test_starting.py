@@ -18,6 +18,7 @@ from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
 from tileyard.verbs.tune.plan.starting import MOST_NEAR, begin_with_known
+from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.workers.protocol import Space
 
 BLOCKS = (16, 32, 64, 128)
@@ -86,6 +87,25 @@ def test_a_config_that_cannot_be_tried_is_refused(
     """One that is not in the space, one that ``where`` rejects, and one of an unknown parameter."""
     with pytest.raises(UsageError, match=says):
         begin(tmp_path, limit=64 * 128, seed_config=({"bm": 32}, seed))
+
+
+def test_each_of_the_users_configs_has_room(tmp_path: Path) -> None:
+    """One that would not be tried is refused."""
+    seeds = ({"bm": 32}, {"bm": 64})
+    with pytest.raises(UsageError, match="--trials 2 leaves no room for each --seed-config"):
+        begin(tmp_path, trials=2, seed_config=seeds)
+
+
+def test_what_was_tried_early_is_under_way_no_more(tmp_path: Path) -> None:
+    """A strategy that proposes it later hears again how it ended."""
+    space = begin(tmp_path, strategy="bayes", seed_config=({"bm": 32},), limit=64 * 64)
+    for config in space.configs[:2]:
+        space.tell(make_trial(1, config=config))
+    asyncio.run(space.draw(12))
+    assert isinstance(space.strategy, Bayes)
+    early = {space.points.find(config) for config in space.configs[:2]}
+    assert early <= space.strategy._proposed
+    assert not early & space.strategy._under_way.keys()
 
 
 def test_what_won_nearby_is_tried_first(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_replays_and_comparisons_are_drawn(tmp_path: Path, monkeypatch: pytest.M
     )
     both = ["--strategy", "grid", "--strategy", "random"]
     assert main(["strategies", "compare", "valley.jsonl", *both, *short, "b.png"]) == 0
+    assert main(["tune", "--replay", "valley.jsonl", "--trials", "1", *short, "one.png"]) == 0
     sizes = {}
     for name in ("new/a.png", "b.png"):
         with Image.open(tmp_path / name) as image:

@@ -140,7 +140,7 @@ def test_recorded_trials_are_told_at_the_beginning(tmp_path: Path) -> None:
     device = Device(name="cpu:0", kind="cpu", identity="x")
     with TrialStore.open(tmp_path) as store:
         store.record_all([make_trial(f"t{n}", **(usual | one)) for n, one in enumerate(fields)])
-        tell_recorded(list_recorded(store, "k"), "cpu", [device], space)
+        tell_recorded(list_recorded(store, "k", "cpu"), [device], space)
     assert [trial.id for trial in strategy.heard] == ["t1", "t2", "t0"]
     assert all(trial.reused for trial in strategy.heard)
     assert strategy.heard[0].keys == Keys()
