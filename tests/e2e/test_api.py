@@ -130,7 +130,7 @@ CELLS = {
     "limit = 64\nstudy = tileyard.tune(make, arg={'N': 256}, space={'block': [32, 64, 128]},\n"
     "    where=lambda block: block <= limit, reference=lambda A: A + np.float32(offset))": [
         "display_data: trying N of N configs (N excluded by `where`) tune make target cpu "
-        "device cpu:N (N core) run N N s best N ns block=N"
+        "device cpu:N (N core) run N N s N rejected by `where` best N ns block=N"
     ],
     "study": ["execute_result: <study N of make: N configs>"],
     "study.trials[['block', 'outcome', 'median_ns']].sort_values('block')": [

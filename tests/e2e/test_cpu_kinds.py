@@ -91,7 +91,7 @@ def test_cases_are_spread_over_kinds_of_cpu(place: CommandLine) -> None:
     command = ("test", "suite.toml", "--hosts", "hosts.toml", "--json")
     doubles = {f"double{number}/default" for number in SIZES}
     done = place.run(*command)
-    ends = ends_of(done)
+    ends = ends_of(json.loads(done.stdout))
     assert ends.keys() == {"program/default", *doubles}, done.stderr
     assert {outcome for outcome, _ in ends.values()} == {"passed"}, done.stderr
     ran = {case: ends[case][1].partition("@")[2] for case in doubles}
@@ -105,7 +105,7 @@ def test_cases_are_spread_over_kinds_of_cpu(place: CommandLine) -> None:
     kernel.write_text(kernel.read_text().replace("* 2", "* 3"))
     (place.cwd / "fatal").touch()
     done = place.run(*command)
-    ends = ends_of(done)
+    ends = ends_of(json.loads(done.stdout))
     assert {outcome for outcome, _ in ends.values()} == {"passed"}, done.stderr
     assert {ends[case][1] for case in doubles} == {"cpu:0@like"}
     assert [*place.cwd.glob("*.gone")] == [place.cwd / "other.gone"]

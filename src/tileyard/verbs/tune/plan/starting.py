@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -50,7 +49,7 @@ async def begin_with_known(  # noqa: PLR0913 - the last ones by keyword only
     ``begin_with_incumbents``.
     """
     request = start.request
-    recall = recall or partial(list_recorded, bench.store)
+    recall = recall or recall_in(bench)
     if start.reuse and space.learns:
         known = recall(space.kernel, start.target)
         tell_recorded(known, devices, space, goals)
@@ -133,6 +132,15 @@ def list_own(bench: Bench, space: OpenSpace) -> list[Choice]:
     """What was chosen for the kernel, and not for one of its name in another file."""
     files = ("", Path(space.file).name)
     return [one for one in list_choices(bench.settings.home, space.kernel) if one.file in files]
+
+
+def recall_in(bench: Bench) -> Recall:
+    """``list_recorded`` of the bench's store, which is not made for that."""
+
+    def recall(kernel: str, target: str = "") -> list[Trial]:
+        return list_recorded(bench.store, kernel, target) if bench.settings.home.exists() else []
+
+    return recall
 
 
 def list_recorded(store: Store, kernel: str, target: str = "") -> list[Trial]:

@@ -1,7 +1,7 @@
 """The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.choices import add_choices, list_choices
 from tileyard.verbs.tune.options import StartTable
-from tileyard.verbs.tune.plan.starting import list_recorded
+from tileyard.verbs.tune.plan.starting import recall_in
 from tileyard.verbs.tune.plan.strategies.base import FOREIGN
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
@@ -42,7 +42,7 @@ async def open_table(
         raise UsageError(
             f"--strategy {request.strategy} would need a process for each shape", "tune one shape"
         )
-    recall = cache(partial(list_recorded, bench.store))
+    recall = cache(recall_in(bench))
     plans, studies = [], []
     seen: dict[str, str] = {}
     for number, shape in enumerate(start.shapes, start=1):

@@ -9,7 +9,7 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.model import BuildKey, Outcome
 from tileyard.cli.main import main
 from tileyard.store.trials import TrialStore
-from tileyard.targets.own_sources import Reported, Resources
+from tileyard.targets.own_sources import Reported
 from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.recorded.files import read_space
@@ -71,8 +71,6 @@ def test_what_is_known_before_a_run_is_written(
 ) -> None:
     """The work of a Program that can be read, and the figures of the binary."""
     objects = ObjectStore(folder / "home" / "objects")
-    none = dict.fromkeys(("spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes"), 0)
-    taken = Resources(symbol="f", registers=40, parameter_bytes=0, **none)
     manifest = Manifest(
         kernel="built",
         target="cpu",
@@ -80,7 +78,7 @@ def test_what_is_known_before_a_run_is_written(
         build=BuildKey("b"),
         binary="",
         files={PROGRAM_FILE: objects.put_bytes(text.encode())},
-        details=canonical_json(Reported(resources=(taken,))),
+        details=canonical_json(Reported(facts={"registers": 40})),
     )
     publish(manifest, objects)
     with TrialStore.open(folder / "home") as store:
