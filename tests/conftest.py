@@ -107,6 +107,10 @@ def all_cores() -> Iterator[None]:
 
 DECIDED = {"TILEYARD_PLUGINS": "cpu=tileyard.testing.doubles.scripted:ScriptedTarget"}
 """Variables with which ``cpu`` has scripted times: a study ends alike on a machine that does other work."""
+ONE_CORE = ("--devices", f"cpu:cores={min(os.sched_getaffinity(0))}")
+"""The device of kernels whose real times decide: threads of two virtual cores wait for each other, and most
+processes that time them count as disturbed then.
+"""
 
 
 @dataclass

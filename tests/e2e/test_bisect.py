@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import ROOT, CommandLine
+from tests.conftest import ONE_CORE, ROOT, CommandLine
 from tests.e2e.gpu_builds import share_headers
 from tests.e2e.repositories import git, make_history
 
@@ -78,7 +78,7 @@ def found_in(found: dict[str, Any]) -> tuple[list[str], bool]:
 def test_what_made_it_slower_is_found(cli: CommandLine, project: Path) -> None:
     """It is the one suspect; nothing is left in the repository."""
     before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
-    found = bisect(cli, "c0", "c3")
+    found = bisect(cli, "c0", "c3", *ONE_CORE)
     assert found["sought"]["kind"] == "slower"
     assert found_in(found) == (["step 3"], True)
     shifted = [one for one in cli.run_json("trials", "--rows", "9999") if "shift" in one["target"]]

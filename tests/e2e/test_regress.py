@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.conftest import ROOT, CommandLine
+from tests.conftest import ONE_CORE, ROOT, CommandLine
 from tests.e2e.repositories import COPY, git
 
 from tileyard.artifacts.collection import Keep, collect
@@ -85,7 +85,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 def test_what_is_slower_gone_or_wrong_is_named(cli: CommandLine, project: Path) -> None:
     """A row for every kernel of either side; equal binaries are not run; the repository is unchanged."""
     before = git(project, "status", "--porcelain"), git(project, "worktree", "list")
-    done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json")
+    done = cli.run("regress", "light", "heavy", "bench/kernels.py", "--json", *ONE_CORE)
     assert done.returncode == 1, done.stderr
     document = json.loads(done.stdout)
     jsonschema.validate(document, json.loads(SCHEMA.read_text()))
@@ -134,7 +134,15 @@ def test_figures_of_the_binary_are_beside_the_time(cli: CommandLine, project: Pa
     allow.write_text(f'[[allow]]\ncases = "scale/*"\n{entry}')
     cli.env["TILEYARD_PLUGINS"] = "counting=counting_target:CountingTarget"
     cli.env["PYTHONPATH"] += f":{ROOT / 'tests' / 'e2e'}"
-    asked = ("regress", "heavy", "light", "bench/kernels.py::scale", "--target", "counting")
+    asked = (
+        "regress",
+        "heavy",
+        "light",
+        "bench/kernels.py::scale",
+        "--target",
+        "counting",
+        *ONE_CORE,
+    )
     done = cli.run(*asked, "--fail-on", "registers:-0,spills:+0", "--allow", str(allow))
     assert done.returncode == 0, done.stderr
     assert "improved" in done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import ONE_CORE, CommandLine
 from tests.e2e.bare_host import make_bare, run_bare
 from tests.e2e.repositories import COPY
 from tests.e2e.test_regress_suites import programs
@@ -120,7 +120,7 @@ def test_two_bundles_are_compared_where_nothing_can_be_built(
     """Kernels that are slower, gone, new or the same; another size is not timed against the old one."""
     (packed.cwd / "kernels.py").unlink()
     base, head = (str(packed.cwd / f"{name}.tyb") for name in ("light", "heavy"))
-    document = bare(1, base, head, "--margin", "15%", "--each", "90s")
+    document = bare(1, base, head, "--margin", "15%", *ONE_CORE)
     assert verdicts(document) == {
         "scale/two": "failed",
         "first/default": "missing",
@@ -150,7 +150,7 @@ def test_files_are_built_beside_a_bundle(packed: CommandLine) -> None:
     one = packed.run_json("regress", ".", "light.tyb", "kernels.py::same/default")
     assert verdicts(one) == {"same/default": "unchanged"}
     write_kernels(packed, HEAVY)
-    asked = ("configs.tyb", ".", "kernels.py::scale", "--margin", "15%", "--each", "90s")
+    asked = ("configs.tyb", ".", "kernels.py::scale", "--margin", "15%", *ONE_CORE)
     found = packed.run_json("regress", *asked)
     assert verdicts(found) == {"scale/block=1024": "regressed"}
     timed = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
@@ -173,7 +173,8 @@ def test_a_recorded_run_is_a_side_as_long_as_its_binaries_are_there(packed: Comm
     }
     assert verdicts(found) == expected
     write_kernels(packed, HEAVY)
-    found = packed.run_json("regress", f"run:{tuned}", ".", "kernels.py::scale", "--margin", "15%")
+    asked = (f"run:{tuned}", ".", "kernels.py::scale", "--margin", "15%", *ONE_CORE)
+    found = packed.run_json("regress", *asked)
     assert verdicts(found) == {"scale/N=4096,block=512": "regressed"}
     timed = {one["arguments"]["N"] for one in packed.run_json("trials", "--run", found["run"])}
     assert timed == {1 << 12}
