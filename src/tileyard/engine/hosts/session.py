@@ -73,7 +73,7 @@ RETRY_S, MOST_RETRY_S = 2.0, 60.0
 """Seconds before a lost host is tried again: the first and the longest wait."""
 RETURN_S = 60.0
 """Seconds for which a lease waits for a lost host to come back."""
-END_LIMIT_S = 15.0
+END_LIMIT_S = 30.0
 """Seconds in which an agent ends what it runs, before it is killed; its keepers end the rest."""
 SILENT_END_LIMIT_S = 2.0
 """Likewise for a command that has not said a word in this session: no agent runs anything there."""
