@@ -80,7 +80,7 @@ def test_spans_are_kept_of_what_ran() -> None:
 
 
 def test_slots_that_joined_count() -> None:
-    """From when is said, and the bound is that of cases: pieces are divided for them."""
+    """The result names the moment, and the bound is that of cases: pieces are divided for them."""
     spans = [span("a", 0.0, 4.0), span("b", 4.0, 6.0), span("c", 3.0, 6.0, "slot:1")]
     (found,) = measure_makespans(spans, plan(2, ("a", "b", "c")), 0.0, joined_s=3.0)
     assert (found.slots, found.bound_s, found.achieved_s) == (2, 4.5, 6.0)
