@@ -39,6 +39,8 @@ TaskPlugin=task/affinity
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MpiDefault=none
+MessageTimeout=60
+TCPTimeout=30
 SwitchType=switch/none
 StateSaveLocation={folder}
 SlurmdSpoolDir={folder}/spool-%n
@@ -111,6 +113,20 @@ def wait_for_no_job(slurm: dict[str, str]) -> str:
     return jobs
 
 
+def require_no_scratch(place: CommandLine, slurm: dict[str, str]) -> None:
+    """The agents have removed their files: now, or as soon as they have ended."""
+    folder = Path(slurm["TMPDIR"])
+    for _ in range(100):
+        if not (left := [*folder.glob("tileyard-host-*")]):
+            return
+        time.sleep(0.1)
+    logs = [*(place.home / "logs").glob("*.log"), folder / "daemons.log"]
+    files = [str(path.relative_to(folder)) for one in left for path in one.rglob("*")]
+    running = ask(slurm, "ps", "-eo", "pid,ppid,stat,etime,args")
+    text = [f"{log.name}:\n{log.read_text()[-4000:]}" for log in logs]
+    raise AssertionError("\n".join((*map(str, left), *files, *text, running)))
+
+
 def test_kernels_run_on_the_nodes_of_an_allocation(
     place: CommandLine, slurm: dict[str, str]
 ) -> None:
@@ -120,7 +136,7 @@ def test_kernels_run_on_the_nodes_of_an_allocation(
     assert "4 cases  2 slots" in done.stdout
     assert "4  passed" in done.stdout
     assert not wait_for_no_job(slurm)
-    assert not [*Path(slurm["TMPDIR"]).glob("tileyard-host-*")]
+    require_no_scratch(place, slurm)
     refused = place.run(*RUN[:-1], "slurm:-p none")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), refused.stderr
     assert "Invalid partition name specified" in refused.stderr
@@ -157,3 +173,4 @@ def test_an_allocation_ends_with_its_engine(place: CommandLine, slurm: dict[str,
     _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
     assert not wait_for_no_job(slurm)
+    require_no_scratch(place, slurm)

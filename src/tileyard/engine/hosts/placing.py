@@ -18,12 +18,15 @@ ANY_CODE = -1000
 START_LIMIT_S = 60.0
 ELSEWHERE = """\
 cd && scratch=$(mktemp -d -t tileyard-host-XXXXXXXX) || exit
+trap : HUP INT TERM
 "$0" "$@" --scratch "$scratch"
 status=$?
 rm -rf "$scratch"
 exit $status
 """
-"""Starts an agent of a Python with files of its own, which are removed even if it is killed."""
+"""Starts an agent of a Python with files of its own, which are removed even if it is killed, or both are asked
+to end: this waits for the agent.
+"""
 
 
 class Arrival:
