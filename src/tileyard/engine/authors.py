@@ -22,6 +22,7 @@ from tileyard.workers.protocol import (
     Answered,
     AnswerT,
     CheckConfigs,
+    CountWork,
     DescribeKernels,
     ElaborateConfig,
     ElaboratedConfig,
@@ -45,6 +46,7 @@ WORK: dict[type, str] = {
     DescribeKernels: "listing its kernels and their spaces",
     ExpandSpace: "expanding the space of {kernel}",
     CheckConfigs: "evaluating where of {kernel}",
+    CountWork: "elaborating {kernel}",
     ElaborateConfig: "elaborating {kernel}",
     MakeGolden: "making the inputs and the reference of {kernel}",
 }
@@ -391,6 +393,8 @@ class Authors:
     ) -> None:
         self.cores = cores
         self.lanes = lanes or Lanes()
+        self.spare = asyncio.Lock()
+        """Taken for questions for whose answers nothing waits: one at a time."""
         self.sides = {side.name: side for side in sides}
         self._make = make
         self._authors: dict[tuple[str, str], Author] = {}

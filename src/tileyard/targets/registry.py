@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from tileyard.base.errors import UsageError
+from tileyard.base.model import Device
 
 if TYPE_CHECKING:
     from tileyard.targets.base import Target
@@ -41,7 +42,8 @@ class Needs(NamedTuple):
     there; empty for none. ``native`` names one of a device that returns the text after the colon for it, if
     the target requires one; ``shift`` one of the target's name that returns the targets that build the same
     code at other places in memory. ``sanitizes`` is the option after the name for sanitized builds, whose
-    times say nothing; empty for none.
+    times say nothing; empty for none. ``units`` names a function of a device that returns how many blocks
+    run there side by side; empty for 1.
     """
 
     device_class: str = "cpu"
@@ -60,6 +62,7 @@ class Needs(NamedTuple):
     native: str = ""
     shift: str = ""
     sanitizes: str = ""
+    units: str = ""
 
 
 OF_PLUGINS = Needs(is_bound=False, is_timed_by_policy=True, figures=None, facts=None)
@@ -76,6 +79,12 @@ def find_needs(target: str) -> Needs:
     package = BUILT_IN[base].rpartition(".")[0]
     needs: Needs = importlib.import_module(f"{package}.needs").NEEDS
     return needs
+
+
+def count_units(target: str, device: Device) -> int:
+    """The number of cores, or multiprocessors, of a device that run the blocks of a launch."""
+    count = find_needs(target).units
+    return max(resolve_name(count)(device), 1) if count else 1
 
 
 def list_shifted(target: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from tileyard.workers.protocol import (
     AuthorRequest,
     CheckConfigs,
     CheckSync,
+    CountWork,
     DescribeKernels,
     ElaborateConfig,
     ElaboratedConfig,
@@ -54,6 +55,7 @@ from tileyard.workers.protocol import (
     ShowPasses,
     Space,
     Spent,
+    WorkCounted,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +119,8 @@ class Author:
                 return self._expand(find_kernel(self.kernels, name), request)
             case CheckConfigs(kernel=name):
                 return _check_configs(find_kernel(self.kernels, name), request)
+            case CountWork(kernel=name):
+                return _count_work(find_kernel(self.kernels, name), request)
             case ElaborateConfig(kernel=name):
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
@@ -250,6 +254,16 @@ def _check_configs(found: Found, request: CheckConfigs) -> Accepted:
     refused = [config for config, is_fine in zip(configs, accepted, strict=True) if not is_fine]
     refusal = found.describe_refusal(arguments, refused[0]).message if refused else ""
     return Accepted(accepted=accepted, refusal=refusal)
+
+
+def _count_work(found: Found, request: CountWork) -> WorkCounted:
+    from tileyard.ir.work import count_work
+
+    try:
+        made = lower_config(found, request.arguments, request.config)
+    except TileyardError:  # the config's trial will say why
+        return WorkCounted(work={})
+    return WorkCounted(work=count_work(made.signature, made.integers))
 
 
 # ---- failures ---------------------------------------------------------------------------------

@@ -212,6 +212,12 @@ class Accepted(Record, tag="accepted"):
     refusal: str = ""
 
 
+class WorkCounted(Record, tag="work_counted"):
+    """Answer to CountWork: amounts, as ``ir/work.py`` names them; none if the config has no Program."""
+
+    work: dict[str, float]
+
+
 class ElaboratedConfig(Record, tag="elaborated_config"):
     """Answer to ElaborateConfig; ``log``: the user code's. ``command``: what built programs run, or None."""
 
@@ -280,6 +286,14 @@ class CheckConfigs(Question[Accepted], tag="check_configs"):
     kernel: str
     arguments: dict[str, Value]
     configs: tuple[dict[str, Value], ...]
+
+
+class CountWork(Question[WorkCounted], tag="count_work"):
+    """Ask what a launch of this config does."""
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
 
 
 class ElaborateConfig(Question[ElaboratedConfig], tag="elaborate_config"):
@@ -370,6 +384,7 @@ AuthorRequest = (
     DescribeKernels
     | ExpandSpace
     | CheckConfigs
+    | CountWork
     | ElaborateConfig
     | MakeGolden
     | CheckSync
@@ -380,6 +395,7 @@ AuthorReply = (
     Kernels
     | Space
     | Accepted
+    | WorkCounted
     | ElaboratedConfig
     | Golden
     | SyncChecked

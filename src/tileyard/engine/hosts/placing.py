@@ -24,8 +24,8 @@ status=$?
 rm -rf "$scratch"
 exit $status
 """
-"""Starts an agent of a Python with files of its own, which are removed even if it is killed, or both are asked
-to end: this waits for the agent.
+"""Starts an agent of a Python with files of its own, which are removed even if it is killed. Asked to end, it
+waits for the agent, which is asked, too.
 """
 
 

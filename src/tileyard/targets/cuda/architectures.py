@@ -19,20 +19,22 @@ class Multiprocessor(Record):
     warps: int
     blocks: int
     shared_bytes: int
+    usual_count: int
+    """Multiprocessors of a usual GPU: V100, T4, A100, A40, Orin, L40, H100 SXM, B200, B300, RTX PRO 6000."""
 
 
 _KIB = 1024
 MULTIPROCESSORS = {
-    (7, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=96 * _KIB),
-    (7, 5): Multiprocessor(warps=32, blocks=16, shared_bytes=64 * _KIB),
-    (8, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=164 * _KIB),
-    (8, 6): Multiprocessor(warps=48, blocks=16, shared_bytes=100 * _KIB),
-    (8, 7): Multiprocessor(warps=48, blocks=16, shared_bytes=164 * _KIB),
-    (8, 9): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB),
-    (9, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
-    (10, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
-    (10, 3): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB),
-    (12, 0): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB),
+    (7, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=96 * _KIB, usual_count=80),
+    (7, 5): Multiprocessor(warps=32, blocks=16, shared_bytes=64 * _KIB, usual_count=40),
+    (8, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=164 * _KIB, usual_count=108),
+    (8, 6): Multiprocessor(warps=48, blocks=16, shared_bytes=100 * _KIB, usual_count=84),
+    (8, 7): Multiprocessor(warps=48, blocks=16, shared_bytes=164 * _KIB, usual_count=16),
+    (8, 9): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB, usual_count=142),
+    (9, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB, usual_count=132),
+    (10, 0): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB, usual_count=148),
+    (10, 3): Multiprocessor(warps=64, blocks=32, shared_bytes=228 * _KIB, usual_count=148),
+    (12, 0): Multiprocessor(warps=48, blocks=24, shared_bytes=100 * _KIB, usual_count=188),
 }
 """Limits by compute capability. For others, no occupancy is reported."""
 

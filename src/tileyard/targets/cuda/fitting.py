@@ -3,7 +3,7 @@
 from tileyard.artifacts.compat import FIRST_DRIVERS
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
-from tileyard.targets.cuda.architectures import FIRST_WITH, parse_architecture
+from tileyard.targets.cuda.architectures import FIRST_WITH, MULTIPROCESSORS, parse_architecture
 from tileyard.targets.cuda.packages import CUDA_MAJOR
 
 
@@ -11,6 +11,12 @@ def native_architecture(device: Device) -> str:
     """The architecture that uses all features of a GPU: ``sm_90a`` and not ``sm_90``."""
     found = parse_architecture(device.arch)
     return found.name if found.suffix or found.major < FIRST_WITH["a"] else f"{found.name}a"
+
+
+def count_multiprocessors(device: Device) -> int:
+    """How many multiprocessors the usual GPU of a device's architecture has; 1 if that is not known."""
+    found = MULTIPROCESSORS.get(parse_architecture(device.arch).capability) if device.arch else None
+    return 1 if found is None else found.usual_count
 
 
 def require_fit(target: str, device: Device) -> None:

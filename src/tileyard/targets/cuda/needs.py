@@ -32,5 +32,6 @@ NEEDS = Needs(
     ),
     has_launch_record=True,
     fit="tileyard.targets.cuda.fitting:require_fit",
+    units="tileyard.targets.cuda.fitting:count_multiprocessors",
     native="tileyard.targets.cuda.fitting:native_architecture",
 )

@@ -78,7 +78,7 @@ def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> No
         ([*REPLAY, "--until-gain", "200%"], "--until-gain: '200%' is not a share"),
         (
             [*REPLAY, "--until-gain", "1%", "--strategy", "random"],
-            "the strategy random does not know what gain to expect (these do: auto, bayes)",
+            "the strategy random does not know what gain to expect (these do: auto, bayes, model)",
         ),
         ([*REPLAY, "--device-budget", "0s"], "the budget is spent before a trial"),
         (

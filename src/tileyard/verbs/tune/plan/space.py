@@ -16,6 +16,7 @@ from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_a
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.foresight import Foresight
 from tileyard.verbs.tune.plan.rules import HINT, Ruled, rule_points
 from tileyard.verbs.tune.plan.strategies.ahead import Ahead
 from tileyard.verbs.tune.plan.strategies.base import (
@@ -87,6 +88,7 @@ class OpenSpace:
     origins: tuple[str, ...] = ()
     ended_early: dict[str, Trial] = field(default_factory=dict)
     """The trials of incumbents and seeds."""
+    foresight: Foresight | None = None
 
     async def begin_with(self, named: Iterable[tuple[str, Config]]) -> None:
         """Try these configs first, as far as ``where`` accepts them; the names of equal ones are joined."""
@@ -128,6 +130,7 @@ class OpenSpace:
             missing = count - len(self.configs)
             width = min(CHUNK, max(missing, 2 * width)) if self.strategy.learns else CHUNK
             proposed = self.strategy.ask(width)
+            self._wake()
             if not proposed:
                 return
             accepted = await self._check(tuple(proposed))
@@ -151,6 +154,11 @@ class OpenSpace:
             if trial.config in (*(config for _, config in self.incumbents), *self.seeds):
                 self.ended_early[canonical_json(trial.config)] = trial
             self.strategy.tell(trial)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.foresight is not None:
+            self.foresight.wake()
 
     async def begin_ahead(self, cores: tuple[int, ...], tell: Callable[[Event], None]) -> None:
         """Start the process of a strategy that has one. Raises WorkerStartError."""
@@ -161,9 +169,11 @@ class OpenSpace:
             await self.strategy.begin(cores, lambda: tell(Note(text=text, level="warning")))
 
     async def end_ahead(self) -> None:
-        """End that process: no further config will be drawn. Repeatable."""
+        """End what works ahead: no further config will be drawn. Repeatable."""
         if isinstance(self.strategy, Ahead):
             await self.strategy.close()
+        if self.foresight is not None:
+            await self.foresight.close()
 
     @property
     def is_whole(self) -> bool:

@@ -39,7 +39,7 @@ async def begin_with_known(  # noqa: PLR0913 - the last ones by keyword only
     space: OpenSpace,
     *,
     goals: Goals = TIME_ALONE,
-    recall: Recall | None = None,
+    recall: Recall,
 ) -> None:
     """Have a study begin with the incumbents, then the user's configs, and then those that won for near
     arguments or on other silicon; a strategy that learns hears of earlier trials. With ``--fresh`` nothing
@@ -49,7 +49,6 @@ async def begin_with_known(  # noqa: PLR0913 - the last ones by keyword only
     ``begin_with_incumbents``.
     """
     request = start.request
-    recall = recall or recall_in(bench)
     if start.reuse and space.learns:
         known = recall(space.kernel, start.target)
         tell_recorded(known, devices, space, goals)
@@ -165,6 +164,19 @@ def tell_recorded(
         is_alike = trial.arguments == space.arguments and trial.silicon in silicon
         if is_alike and space.points.find(trial.config) is not None:
             space.tell(goals.judge(replace(trial, reused=True)))
+
+
+def list_elsewhere(
+    recorded: Iterable[Trial], target: str, devices: Sequence[Device], space: OpenSpace
+) -> list[Trial]:
+    """Trials for other arguments, silicon or targets of this kind."""
+    silicon = {device.identity for device in devices}
+    return [
+        one
+        for one in recorded
+        if one.target.partition(":")[0] == target.partition(":")[0]
+        and (one.arguments != space.arguments or one.silicon not in silicon)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

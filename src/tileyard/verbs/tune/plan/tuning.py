@@ -27,18 +27,24 @@ from tileyard.service.choosing import find_devices, require_timed
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import TrialQuery
 from tileyard.store.choices import Choice, add_choices
-from tileyard.targets.registry import find_needs
+from tileyard.targets.registry import count_units, find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.plan.finals import judge_finals, select_last
+from tileyard.verbs.tune.plan.foresight import Count, Foresight, count_built, list_subjects
 from tileyard.verbs.tune.plan.goals import Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
-from tileyard.verbs.tune.plan.starting import Recall, begin_with_known
+from tileyard.verbs.tune.plan.starting import (
+    Recall,
+    begin_with_known,
+    list_elsewhere,
+    recall_in,
+)
 from tileyard.verbs.tune.plan.strategies.ahead import Ahead
-from tileyard.verbs.tune.plan.strategies.base import Points, weigh
+from tileyard.verbs.tune.plan.strategies.base import Foresees, Points, Work, weigh
 from tileyard.verbs.tune.plan.study import Place, Study
 from tileyard.verbs.tune.result.records import CompileResult, StudyResult
-from tileyard.workers.protocol import Failed, MakeGolden, RunEntry
+from tileyard.workers.protocol import CountWork, Failed, MakeGolden, RunEntry
 from tileyard.workers.run_records import find_run
 
 
@@ -55,30 +61,62 @@ async def open_study(
     return await plan_study(start, bench, devices, authors, space, recall)
 
 
-async def _begin_ahead(
-    bench: Bench, authors: Authors, devices: Sequence[Device], space: OpenSpace
+async def _begin_ahead(  # noqa: PLR0913 - as plan_study
+    start: StartTune,
+    bench: Bench,
+    devices: Sequence[Device],
+    authors: Authors,
+    space: OpenSpace,
+    recall: Recall,
+    count: Count | None,
 ) -> None:
-    """Start the process of a strategy that has one; it ends after the screening, or with the run."""
+    """Start what a strategy has computed beside the trials; it ends after the screening, or with the run."""
+    strategy, tell = space.strategy, bench.conversation.tell_event
     owned = {core for device in devices for core in device.cores}
-    if isinstance(space.strategy, Ahead) and owned.intersection(authors.cores):
-        text = (
-            f"{space.strategy.name} disturbs times: it computes on timed cores, as no other is left"
+    computes = any(isinstance(strategy, kind) for kind in (Ahead, Foresees))
+    if computes and owned.intersection(authors.cores):
+        name = start.request.strategy
+        text = f"{name} disturbs times: it computes on timed cores, as no other is left"
+        tell(Note(text=text, level="warning"))
+    if isinstance(strategy, Foresees):
+        recorded = recall(space.kernel) if start.reuse else []
+        others = list_elsewhere(recorded, start.target, devices, space)
+        units = count_units(start.target, devices[0])
+        strategy.begin_with(units, list_subjects(others, bench.objects))
+        said = "of further configs the strategy does not know the work: "
+        space.foresight = Foresight(
+            strategy,
+            count or partial(_count_work, start, authors, space),
+            authors.spare,
+            lambda why: tell(Note(text=f"{said}{why}", level="warning")),
         )
-        bench.conversation.tell_event(Note(text=text, level="warning"))
-    await space.begin_ahead(authors.cores, bench.conversation.tell_event)
+    await space.begin_ahead(authors.cores, tell)
     bench.close_later(space.end_ahead)
 
 
-async def plan_study(  # noqa: PLR0913 - the last one if it is shared
+async def _count_work(
+    start: StartTune, authors: Authors, space: OpenSpace, config: dict[str, Value]
+) -> Work | Failed:
+    question = CountWork(kernel=space.kernel, arguments=space.arguments, config=config)
+    limit_s = start.request.limits.elaborate_s
+    reply = await authors.of("", start.file).ask(question, limit_s)
+    return reply if isinstance(reply, Failed) else reply.work
+
+
+async def plan_study(  # noqa: PLR0913 - the last ones if they differ
     start: StartTune,
     bench: Bench,
     devices: Sequence[Device],
     authors: Authors,
     space: OpenSpace,
     recall: Recall | None = None,
+    count: Count | None = None,
 ) -> Plan[StudyResult]:
-    """Plan a study of this space on these devices, which begins with what is known. Raises UsageError."""
+    """Plan a study of this space on these devices, which begins with what is known; ``count`` counts the work
+    of configs in place of an author. Raises UsageError.
+    """
     request = start.request
+    recall = recall or recall_in(bench)
     also_build = tuple(dict.fromkeys(start.also_build))
     goals = Goals(
         bounds=request.bounds,
@@ -89,7 +127,7 @@ async def plan_study(  # noqa: PLR0913 - the last one if it is shared
     if space.strategy is not None and request.pareto:
         weigh(space.strategy, goals.amount)
     await begin_with_known(start, bench, devices, space, goals=goals, recall=recall)
-    await _begin_ahead(bench, authors, devices, space)
+    await _begin_ahead(start, bench, devices, authors, space, recall, count)
     # Only now: what was awaited is part of the budget.
     place = Place(
         file=start.file, target=start.target, also_build=also_build, spent_s=bench.elapsed_s
@@ -302,7 +340,12 @@ async def open_packed_study(start: StartTune, bench: Bench) -> Plan[StudyResult]
     side = msgspec.structs.replace(HERE, stored=start.bundle)
     authors = bench.make_authors(devices=devices, sides=(side,))
     await packed.space.draw(1)
-    plan = await plan_study(start, bench, devices, authors, packed.space)
+
+    async def count(config: dict[str, Value]) -> Work:
+        build = packed.entries[canonical_json(config)].build
+        return count_built(build, packed.space.arguments, objects)
+
+    plan = await plan_study(start, bench, devices, authors, packed.space, count=count)
     return replace(plan, packed=packed.find)
 
 

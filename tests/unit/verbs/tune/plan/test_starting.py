@@ -17,7 +17,7 @@ from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
-from tileyard.verbs.tune.plan.starting import MOST_NEAR, begin_with_known
+from tileyard.verbs.tune.plan.starting import MOST_NEAR, begin_with_known, recall_in
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.workers.protocol import Space
 
@@ -46,8 +46,10 @@ def begin(home: Path, *, reuse: bool = True, limit: int = 10**9, **request: obje
     space = asyncio.run(open_space(author, asked))
     start = SimpleNamespace(request=asked, target="cpu", reuse=reuse)
     with TrialStore.open(home) as store:
-        bench = SimpleNamespace(settings=SimpleNamespace(home=home), store=store)
-        asyncio.run(begin_with_known(cast(Any, start), cast(Any, bench), [HERE], space))
+        bench = cast(Any, SimpleNamespace(settings=SimpleNamespace(home=home), store=store))
+        asyncio.run(
+            begin_with_known(cast(Any, start), bench, [HERE], space, recall=recall_in(bench))
+        )
     return space
 
 

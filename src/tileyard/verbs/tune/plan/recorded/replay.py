@@ -6,13 +6,16 @@ No device is used, and no time passes: the clock is that of the trials' recorded
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from tileyard.base.model import Measurement, Record, Trial
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, weigh
+from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Points, Strategy, weigh
+
+FORESEEN: Final = 16
+"""Configs whose work an author counts while one is built and run, as it usually takes."""
 
 
 class MakeStrategy(Protocol):
@@ -79,6 +82,9 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         and held_s < device_budget_s
         and (gain is None or until_gain is None or gain >= until_gain)
     ):
+        if isinstance(strategy, Foresees):
+            for config in strategy.list_unforeseen(FORESEEN):
+                strategy.foresee(config, space.find(config).facts)
         await opened.draw(begun + in_flight - len(under_way))
         for config in opened.configs[begun : begun + in_flight - len(under_way)]:
             found = space.find(config)

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore, canonical_json
-from tileyard.base.errors import InvalidProgramError
-from tileyard.base.model import INFRASTRUCTURE, Outcome, Trial, Value
-from tileyard.ir.reader import read_program
-from tileyard.ir.work import count_work
-from tileyard.targets.registry import PROGRAM_FILE
+from tileyard.base.model import INFRASTRUCTURE, Outcome, Trial
 from tileyard.verbs.tune.plan.deciding import is_screening
+from tileyard.verbs.tune.plan.foresight import count_built
 from tileyard.verbs.tune.plan.goals import find_facts
 from tileyard.verbs.tune.plan.recorded.space import (
     FORMAT,
@@ -81,18 +77,8 @@ def _record(trial: Trial, objects: ObjectStore) -> Recorded:
         build_s=trial.build_s,
         run_s=trial.run_s,
         reason=next(iter(trial.message.splitlines()), ""),
-        facts={**_count_work(trial, objects), **find_facts(trial, objects)},
+        facts={
+            **count_built(trial.keys.build, trial.arguments, objects),
+            **find_facts(trial, objects),
+        },
     )
-
-
-def _count_work(trial: Trial, objects: ObjectStore) -> dict[str, Value]:
-    """The work of a config's Program: nothing if it is not kept, or of a version that cannot be read here."""
-    artifact = find_artifact(trial.keys.build, objects) if trial.keys.build else None
-    if artifact is None or PROGRAM_FILE not in artifact.manifest.files:
-        return {}
-    numbers = {name: value for name, value in trial.arguments.items() if type(value) is int}
-    try:
-        program = read_program(artifact.file(PROGRAM_FILE).read_text(encoding="utf-8"))
-    except InvalidProgramError:
-        return {}
-    return {name: round(amount) for name, amount in count_work(program, numbers).items()}

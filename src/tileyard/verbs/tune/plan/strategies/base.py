@@ -22,6 +22,7 @@ Config = dict[str, Value]
 STRATEGIES: dict[str, str] = {
     "auto": "tileyard.verbs.tune.plan.strategies.base:make_suitable",
     "bayes": "tileyard.verbs.tune.plan.strategies.bayes:Bayes",
+    "model": "tileyard.verbs.tune.plan.strategies.model:Model",
     "local": "tileyard.verbs.tune.plan.strategies.local:Local",
     "random": "tileyard.verbs.tune.plan.strategies.in_order:AtRandom",
     "grid": "tileyard.verbs.tune.plan.strategies.in_order:Grid",
@@ -40,7 +41,7 @@ FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
 """Packages, all in the extra ``optuna``, of strategies that need any. Their proposals take long, so a study
 has them in a process of their own (``Ahead``).
 """
-EXPECTING: Final = ("auto", "bayes")
+EXPECTING: Final = ("auto", "bayes", "model")
 """Those that know their ``expected_gain``."""
 INDEX: Final = "@"
 """Ends the name of a parameter where constraints of ours ask for the index of its value."""
@@ -247,6 +248,29 @@ class Strategy(Protocol):
         """Learn that the kernel's ``where`` rejects a proposed config: it will have no trial, and does
         not count as one.
         """
+        ...
+
+
+Work = Mapping[str, Value]
+"""Amounts of what a launch does, by name, as ``ir/work.py`` counts them; empty if they are not known."""
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A strategy that wants to know the work of configs before it proposes them."""
+
+    def begin_with(self, units: int, subjects: Sequence[Sequence[tuple[Work, float]]]) -> None:
+        """Learn that blocks run on so many ``units``, cores or multiprocessors; and the work and the times in
+        ns of the kernel's configs for other arguments, or on other devices: of each such subject by itself.
+        """
+        ...
+
+    def list_unforeseen(self, limit: int) -> Sequence[Config]:
+        """Configs whose work it wants to know next, at most ``limit``, the most promising first."""
+        ...
+
+    def foresee(self, config: Config, work: Work) -> None:
+        """Learn the work of a config."""
         ...
 
 

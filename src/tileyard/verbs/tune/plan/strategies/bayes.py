@@ -1,7 +1,7 @@
 """Bayesian optimisation: a Gaussian process of logarithms of times says where an improvement is expected."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from tileyard.base.model import Trial
-from tileyard.verbs.tune.plan.strategies.base import Amount, Config, Points
+from tileyard.verbs.tune.plan.strategies.base import Amount, Points
 from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.proposing import Proposing
 from tileyard.verbs.tune.plan.tradeoffs import weigh_both
 
-Prior = Callable[[Sequence[Config]], Sequence[float]]
-"""Expected logarithms of the times of configs in ns, up to a constant."""
 Times = Mapping[int, float]
 """Logarithms of times by the numbers of their points."""
 
@@ -57,16 +55,12 @@ class Bayes(Proposing):
     """Proposes the candidate of the largest expected improvement, times the probability that it succeeds.
 
     Points under way are believed to end as predicted, so that those proposed meanwhile are others. So are
-    the times of those that failed: near them there is little left to find. With a ``prior`` the model
-    learns only the difference from it. With a second measure each proposal is the best for other weights of
-    the two, and there is no prior.
+    the times of those that failed: near them there is little left to find. With a second measure each
+    proposal is the best for other weights of the two.
     """
 
-    def __init__(
-        self, points: Points, *, trials: int, seed: int, prior: Prior | None = None
-    ) -> None:
+    def __init__(self, points: Points, *, trials: int, seed: int) -> None:
         super().__init__(points, seed=seed)
-        self._prior = prior
         self._process = Gaussian(self._encoding.groups)
         self._fit_at = 0
         self._spread = self._encoding.features_of(self._encoding.places_of([]))
@@ -81,7 +75,7 @@ class Bayes(Proposing):
 
     def weigh(self, amount: Amount) -> None:
         """See ``Weighs``."""
-        self._amount, self._prior = amount, None
+        self._amount = amount
 
     def tell(self, trial: Trial) -> None:
         """Learn a time, and the second measure if there is one; or that there is none."""
@@ -132,11 +126,11 @@ class Bayes(Proposing):
         return dict(zip(self._times, weigh_both(pairs, share).tolist(), strict=True))
 
     def _choose_apart(self) -> int:
-        """With a prior the best of some random points, else the one farthest from those before."""
+        """Of some random points the one that is expected to be fastest, or is farthest from those before."""
         numbers = self._draw(SPREAD)
         features = self._encoding.features_of(self._encoding.places_of(numbers))
-        if self._prior is not None:
-            chosen = int(np.argmin(self._expect(numbers)))
+        if np.ptp(expected := self._expect(numbers)):
+            chosen = int(np.argmin(expected))
         elif len(self._spread):
             away = np.square(features[:, None] - self._spread).sum(axis=2)
             chosen = int(np.argmax(away.min(axis=1)))
@@ -194,9 +188,10 @@ class Bayes(Proposing):
         return self._encoding.features_of(self._encoding.places_of(numbers))
 
     def _expect(self, numbers: Sequence[int]) -> Floats:
-        if self._prior is None:
-            return np.zeros(len(numbers))
-        return np.array(self._prior([self._points.config_at(number) for number in numbers]))
+        """Logarithms of times, up to a constant, that are expected without the model, which learns the
+        difference.
+        """
+        return np.zeros(len(numbers))
 
 
 class _Model:

@@ -15,6 +15,7 @@ from tileyard.verbs.tune.plan.strategies.bayes import PATIENCE, Bayes
 from tileyard.verbs.tune.plan.strategies.encoding import Encoding
 from tileyard.verbs.tune.plan.strategies.gaussian import Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.local import Local
+from tileyard.verbs.tune.plan.strategies.model import MOST_SPREAD, Model
 from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 TILES = Points(
@@ -137,18 +138,75 @@ def test_the_expected_gain_shrinks_as_the_best_is_found() -> None:
     assert small.expected_gain == 0.0
 
 
-def test_a_prior_is_followed_before_anything_is_known() -> None:
-    """And corrected by what is measured."""
+def count_wrongly(config: Config) -> dict[str, float]:
+    """Work that says that large blocks are fast."""
+    return {"blocks": 2.0, "steps": 10000.0 / float(config["block"])}
 
-    def guess(configs: Sequence[Config]) -> list[float]:
-        return [abs(float(config["block"]) - 256.0) / 100 for config in configs]
 
-    strategy = Bayes(TILES, trials=60, seed=0, prior=guess)
+def test_work_is_followed_before_anything_is_known() -> None:
+    """And what is expected of it is corrected by what is measured."""
+    strategy = Model(TILES, trials=60, seed=0)
+    strategy.begin_with(2, ())
+    while configs := strategy.list_unforeseen(100):
+        for config in configs:
+            strategy.foresee(config, count_wrongly(config))
+    assert len(strategy._rows) == MOST_SPREAD < TILES.size
     first = strategy.ask(4)
     assert {config["block"] for config in first} == {256}
     for config in first:
         strategy.tell(end(config, took_ns=time_of(config) or 9e4))
     assert best_of(study(strategy, 50)) < 1400
+
+
+def test_what_work_costs_is_learnt_from_other_shapes() -> None:
+    """There steps cost nothing and bytes do: the config with few bytes comes first, in spite of its steps."""
+    points = Points({"tile": tuple(range(1, 33))})
+
+    def count(config: Config) -> dict[str, float]:
+        tile = float(config["tile"])
+        return {"blocks": 1.0, "steps": 100 * tile, "lines": 3200 / tile}
+
+    elsewhere = [
+        (count(config), 5 * count(config)["lines"])
+        for config in map(points.config_at, range(points.size))
+    ]
+    first = []
+    for subjects in ((), (elsewhere,)):
+        strategy = Model(points, trials=8, seed=0)
+        strategy.begin_with(1, subjects)
+        for config in strategy.list_unforeseen(100):
+            strategy.foresee(config, count(config))
+        (config,) = strategy.ask(1)
+        first.append(float(config["tile"]))
+    assert first[0] < 4
+    assert first[1] > 16
+
+
+@pytest.mark.parametrize("blocks", [0, -1, math.nan, math.inf, "x", None])
+def test_work_that_makes_no_sense_is_none(blocks: float | str | None) -> None:
+    """As in the file of a foreign tuner, whose facts are of its own."""
+    work = {"vendor": "x", "steps": -1.0} | ({} if blocks is None else {"blocks": blocks})
+    strategy = Model(TILES, trials=9, seed=0)
+    strategy.begin_with(2, [[(work, 1.0)] * 9])
+    strategy.foresee(TILES.config_at(0), work)
+    assert len(study(strategy, 20)) == 20
+
+
+def test_work_is_asked_for_near_the_best() -> None:
+    """In a large space: first at random, then around what was fast; and no more for two goals."""
+    strategy = Model(LARGE, trials=50, seed=0)
+    for config in strategy.list_unforeseen(MOST_SPREAD):
+        strategy.foresee(config, {"blocks": 1.0})
+    assert strategy.list_unforeseen(10) == []
+    (config,) = strategy.ask(1)
+    strategy.tell(end(config))
+    asked, *near = strategy.list_unforeseen(20)
+    assert asked == config
+    assert len(near) == 19
+    assert all(sum(one[key] != config[key] for key in config) <= 2 for one in near)
+    strategy = Model(LARGE, trials=50, seed=0)
+    weigh(strategy, lambda _: 1.0)
+    assert not strategy.list_unforeseen(10)
 
 
 @pytest.mark.parametrize(

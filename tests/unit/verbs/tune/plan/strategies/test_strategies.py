@@ -18,6 +18,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.verbs.tune.plan.strategies.in_order import AtRandom, Grid
 from tileyard.verbs.tune.plan.strategies.local import Local
+from tileyard.verbs.tune.plan.strategies.model import Model
 
 EIGHTHS = ((128, 1), (128, 2), (128, 4), (128, 8))
 
@@ -67,6 +68,24 @@ class TestLocal(StrategyContract):
     def make(self) -> MakeStrategy:
         """Makes it."""
         return Local
+
+
+class TestModel(StrategyContract):
+    """Bayesian optimisation of what a model of costs leaves open, for which all work, or none, is known."""
+
+    @pytest.fixture(params=[False, True])
+    def make(self, request: pytest.FixtureRequest) -> MakeStrategy:
+        """Makes it."""
+
+        def make(points: Points, *, trials: int, seed: int) -> Model:
+            strategy = Model(points, trials=trials, seed=seed)
+            strategy.begin_with(2, ())
+            for config in strategy.list_unforeseen(100) if request.param else ():
+                work = {"blocks": 4.0, "steps": float(len(str(config)))}
+                strategy.foresee(config, work)
+            return strategy
+
+        return make
 
 
 class TestBayes(StrategyContract):
@@ -128,7 +147,7 @@ def test_strategies_that_expect_a_gain_are_known_by_name() -> None:
     """Before one is made: the others are refused where the search is to end by it."""
     made = {name: make_strategy(name, AXES, trials=5, seed=0) for name in STRATEGIES}
     assert {n for n, one in made.items() if one.expected_gain is not None} == set(EXPECTING)
-    with pytest.raises(UsageError, match=r"local does not know .*these do: auto, bayes"):
+    with pytest.raises(UsageError, match=r"local does not know .*these do: auto, bayes, model"):
         require_gain("local")
 
 

@@ -1,0 +1,86 @@
+"""A model of what a launch costs: each amount of ``ir/work.py`` has a time of its own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from tileyard.base.model import Value
+
+Floats = NDArray[np.float64]
+
+CACHES_BYTES: Final = {"beyond_first": 32 << 10, "beyond_second": 512 << 10}
+"""Bytes of the caches of a core, by the name of the accesses to tiles that exceed them."""
+STEEPNESS: Final = 2.0
+"""How fast their share rises with the logarithm of the bytes of all tiles."""
+USUAL_NS: Final = {
+    "product_flops": 0.02,
+    "products": 50.0,
+    "left": 0.2,
+    "right": 0.2,
+    "sums": 0.1,
+    "operations": 0.1,
+    "functions": 1.0,
+    "conversions": 0.3,
+    "steps": 20.0,
+    "rows": 5.0,
+    "lines": 2.0,
+    "accesses": 0.05,
+    "strided": 1.0,
+    "blocks": 200.0,
+    "beyond_first": 0.05,
+    "beyond_second": 0.2,
+}
+"""What each amount costs, as a guess that no trial has changed."""
+USUAL: Final[Floats] = np.log(list(USUAL_NS.values()))
+CERTAINTY: Final = 0.02
+"""Weight of this guess beside the squared errors of logarithms of times."""
+
+
+def list_amounts(work: Mapping[str, Value], units: int) -> list[float]:
+    """Amounts that cost time, in the order of USUAL_NS, of the core or multiprocessor with most blocks; none
+    if that is not known.
+    """
+    known = {
+        name: float(value)
+        for name, value in work.items()
+        if isinstance(value, int | float) and 0 < value < math.inf
+    }
+    tiles = known.get("shared_tile_bytes", 0.0) + known.get("private_tile_bytes", 0.0)
+    for name, cache in CACHES_BYTES.items():
+        known[name] = known.get("accesses", 0.0) / (1 + (cache / max(tiles, 1.0)) ** STEEPNESS)
+    if (blocks := known.get("blocks", 0.0)) < 1:
+        return []
+    share = math.ceil(blocks / units) / blocks
+    return [share * known.get(name, 0.0) for name in USUAL_NS]
+
+
+def predict(amounts: Floats, costs: Floats) -> Floats:
+    """The logarithms of times in ns, from rows of amounts and the logarithms of what they cost."""
+    result: Floats = np.log(np.maximum(amounts @ np.exp(costs), 1.0))
+    return result
+
+
+def learn(spaces: Sequence[tuple[Floats, Floats]], usual: Floats = USUAL) -> Floats:
+    """The logarithms of what amounts cost, ``usual`` before anything is known, from amounts and logarithms of
+    times of each space: how its configs differ counts, not how long all take.
+    """
+
+    def loss(costs: Floats) -> tuple[float, Floats]:
+        value, slope = 0.0, np.zeros_like(costs)
+        for amounts, times in spaces:
+            parts = amounts * np.exp(costs)
+            totals = parts.sum(axis=1)
+            away = np.log(totals) - times
+            away -= away.mean()
+            shares = parts / totals[:, None]
+            value += float(away @ away) / len(times)
+            slope += 2 * (away @ (shares - shares.mean(axis=0))) / len(times)
+        beyond = costs - usual
+        return value + CERTAINTY * float(beyond @ beyond), slope + 2 * CERTAINTY * beyond
+
+    found: Floats = minimize(loss, usual, jac=True, method="L-BFGS-B").x
+    return found

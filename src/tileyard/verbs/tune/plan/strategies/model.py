@@ -1,0 +1,134 @@
+"""Bayesian optimisation of what a model of costs leaves open: a Program says what it costs before it runs."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
+from tileyard.verbs.tune.plan.strategies.bayes import CENTRES, FIRST, GROWTH, Bayes
+from tileyard.verbs.tune.plan.strategies.costs import USUAL, learn, list_amounts, predict
+from tileyard.verbs.tune.plan.strategies.gaussian import Floats
+
+MOST_FORESEEN: Final = 2000
+"""Configs whose work is asked for at most."""
+MOST_SPREAD: Final = 500
+"""Random ones among them; the others are near the best."""
+NEAREST: Final = 3
+"""Configs of known work from which that of another one is guessed."""
+
+
+class Model(Bayes):
+    """Proposes as ``bayes``, which learns only the difference from what a model of costs expects.
+
+    The work of each config's Program is counted while others are tried. What its amounts cost is learnt from
+    results, of this study and of other arguments and devices. A config whose work is not known yet is
+    expected to take as long as those most alike. With a second measure nothing is expected.
+    """
+
+    def __init__(self, points: Points, *, trials: int, seed: int, costs: Floats = USUAL) -> None:
+        """``costs`` are those in which it believes before it learns any, as logarithms."""
+        super().__init__(points, trials=trials, seed=seed)
+        self._units = 1
+        self._foreseer = np.random.default_rng((seed, 1))  # other draws than the search
+        self._asked: set[int] = set()
+        self._rows: dict[int, int] = {}
+        """By the numbers of points whose work is known, their rows in what follows."""
+        self._waiting: list[tuple[int, list[float]]] = []
+        """Amounts that have no rows yet."""
+        self._known = np.empty((0, len(USUAL)))
+        self._features = self._features_of([])
+        self._expected = np.empty(0)
+        self._elsewhere: list[tuple[Floats, Floats]] = []
+        self._usual = self._costs = costs
+        self._learn_at = FIRST
+
+    def begin_with(self, units: int, subjects: Sequence[Sequence[tuple[Work, float]]]) -> None:
+        """See ``Foresees``."""
+        self._units = units
+        for subject in subjects:
+            pairs = [(list_amounts(work, units), time_ns) for work, time_ns in subject]
+            known = [(amounts, math.log(time_ns)) for amounts, time_ns in pairs if amounts]
+            if len(known) >= FIRST:
+                amounts, times = zip(*known, strict=True)
+                self._elsewhere.append((np.array(amounts), np.array(times)))
+        if self._elsewhere:
+            self._costs = learn(self._elsewhere, self._usual)
+
+    def list_unforeseen(self, limit: int) -> Sequence[Config]:
+        """First those that were proposed, then neighbours of the best, and others at random. See
+        ``Foresees``.
+        """
+        numbers: dict[int, None] = {}
+        room = 0 if self._amount else min(limit, MOST_FORESEEN - len(self._asked))
+        for find in (self._list_proposed, self._list_near, self._list_random):
+            if len(numbers) < room:
+                numbers |= dict.fromkeys(one for one in find() if one not in self._asked)
+        chosen = list(numbers)[: max(room, 0)]
+        self._asked.update(chosen)
+        return [self._points.config_at(number) for number in chosen]
+
+    def foresee(self, config: Config, work: Work) -> None:
+        """See ``Foresees``."""
+        number = self._points.find(config)
+        amounts = list_amounts(work, self._units)
+        if number is not None and number not in self._rows and amounts:
+            self._waiting.append((number, amounts))
+            self._rows[number] = len(self._rows)
+
+    def _list_proposed(self) -> list[int]:
+        return [*self._times, *self._under_way]
+
+    def _list_near(self) -> list[int]:
+        best = sorted(self._times, key=self._times.__getitem__)[:CENTRES]
+        places = [
+            place
+            for one in self._encoding.places_of(best)
+            for place in self._encoding.find_neighbours(one, self._foreseer)
+        ]
+        return self._encoding.numbers_of(np.vstack(places)) if places else []
+
+    def _list_random(self) -> list[int]:
+        size = self._points.size
+        if size <= MOST_SPREAD:
+            return list(map(int, self._foreseer.permutation(size)))
+        if len(self._rows) >= MOST_SPREAD:
+            return []
+        return self._encoding.sample(self._foreseer, MOST_SPREAD)
+
+    def _choose(self) -> int:
+        if self._waiting:
+            numbers, amounts = zip(*self._waiting, strict=True)
+            self._known = np.vstack([self._known, np.array(amounts)])
+            self._features = np.vstack([self._features, self._features_of(numbers)])
+            self._waiting.clear()
+            self._expected = predict(self._known, self._costs)
+        timed = [one for one in self._times if one in self._rows]
+        if len(timed) >= self._learn_at:
+            self._learn_at = math.ceil(len(timed) * GROWTH)
+            rows = self._known[[self._rows[one] for one in timed]]
+            times = np.array([self._times[one] for one in timed])
+            self._costs = learn([*self._elsewhere, (rows, times)], self._usual)
+            self._expected = predict(self._known, self._costs)
+        return super()._choose()
+
+    def _expect(self, numbers: Sequence[int]) -> Floats:
+        if self._amount is not None or not len(self._expected):
+            return super()._expect(numbers)
+        expected = np.empty(len(numbers))
+        rows = np.array([self._rows.get(number, -1) for number in numbers])
+        is_known = (rows >= 0) & (rows < len(self._expected))
+        expected[is_known] = self._expected[rows[is_known]]
+        others = [number for number, known in zip(numbers, is_known, strict=True) if not known]
+        expected[~is_known] = self._guess(others)
+        return expected
+
+    def _guess(self, numbers: Sequence[int]) -> Floats:
+        """The mean of what is expected of those most alike."""
+        features, known = self._features_of(numbers), self._features
+        away = np.square(known).sum(axis=1) - 2 * features @ known.T  # up to a constant per row
+        count = min(NEAREST, len(self._expected))
+        nearest = np.argpartition(away, count - 1, axis=1)[:, :count]
+        result: Floats = self._expected[nearest].mean(axis=1)
+        return result

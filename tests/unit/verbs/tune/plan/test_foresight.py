@@ -1,0 +1,78 @@
+"""The work of configs reaches a strategy while others are tried, and from what was built before."""
+
+import asyncio
+from pathlib import Path
+
+from msgspec.structs import replace
+from tests.doubling import write_doubling
+
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.model import BuildKey, Measurement, Outcome
+from tileyard.testing.stores import make_trial
+from tileyard.verbs.tune.plan.foresight import Count, Foresight, list_subjects
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
+from tileyard.verbs.tune.plan.strategies.model import Model
+from tileyard.workers.author import Author
+from tileyard.workers.protocol import CountWork, Failed, WorkCounted
+
+BLOCKS = Points({"block": (16, 32, 64, 128)})
+
+
+async def watch(model: Model, count: Count) -> list[str]:
+    """Why it ended, if it did, once nothing more was counted; every point is proposed meanwhile."""
+    said: list[str] = []
+    foresight = Foresight(model, count, asyncio.Lock(), said.append)
+    for _ in range(BLOCKS.size):
+        model.ask(1)
+        foresight.wake()
+        for _ in range(9):  # each step of it takes one
+            await asyncio.sleep(0)
+    await foresight.close()
+    await foresight.close()
+    return said
+
+
+def test_an_author_counts_the_work_of_every_config(tmp_path: Path) -> None:
+    """Of one that it cannot elaborate there is none, which ends nothing."""
+    write_doubling(tmp_path, {"all": 128})
+    author = Author.of_file(tmp_path / "double.py", ObjectStore(tmp_path / "objects"))
+
+    async def count(config: Config) -> Work | Failed:
+        shape = {"N": 128} if config["block"] != 64 else {}
+        reply = author.answer(CountWork(kernel="double", arguments=shape, config=config))
+        assert isinstance(reply, WorkCounted)
+        return reply.work
+
+    model = Model(BLOCKS, trials=4, seed=0)
+    model.begin_with(1, ())
+    assert asyncio.run(watch(model, count)) == []
+    assert {BLOCKS.config_at(number)["block"] for number in model._rows} == {16, 32, 128}
+    work = asyncio.run(count({"block": 32}))
+    assert isinstance(work, dict)
+    assert {name: work[name] for name in ("blocks", "operations", "read_bytes")} == {
+        "blocks": 4,
+        "operations": 128,
+        "read_bytes": 512,
+    }
+
+
+def test_a_host_that_fails_ends_the_counting() -> None:
+    """With one message; the search goes on without."""
+    model = Model(BLOCKS, trials=4, seed=0)
+
+    async def count(_config: Config) -> Work | Failed:
+        return Failed(message="the kernel file's process was killed", outcome=Outcome.INFRA_ERROR)
+
+    said = asyncio.run(watch(model, count))
+    assert said == ["the kernel file's process was killed"]
+    assert not model._rows
+
+
+def test_what_is_not_kept_teaches_nothing(tmp_path: Path) -> None:
+    """Trials whose binary was removed are left out."""
+    measured = Measurement(
+        median_ns=9.0, low_ns=9.0, high_ns=9.0, confidence=0.95, samples_ns=(9.0,)
+    )
+    trial = make_trial("t", outcome=Outcome.PASSED, measurement=measured)
+    trial = replace(trial, keys=replace(trial.keys, build=BuildKey("gone")))
+    assert list_subjects([trial], ObjectStore(tmp_path)) == []
