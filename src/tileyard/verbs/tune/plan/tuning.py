@@ -71,10 +71,10 @@ async def _begin_ahead(  # noqa: PLR0913 - as plan_study
     count: Count | None,
 ) -> None:
     """Start what a strategy has computed beside the trials; it ends after the screening, or with the run."""
-    strategy, tell = space.strategy, bench.conversation.tell_event
+    strategy: object = space.strategy
+    tell = bench.conversation.tell_event
     owned = {core for device in devices for core in device.cores}
-    computes = any(isinstance(strategy, kind) for kind in (Ahead, Foresees))
-    if computes and owned.intersection(authors.cores):
+    if isinstance(strategy, Ahead | Foresees) and owned.intersection(authors.cores):
         name = start.request.strategy
         text = f"{name} disturbs times: it computes on timed cores, as no other is left"
         tell(Note(text=text, level="warning"))
