@@ -1,8 +1,10 @@
 """Tells a strategy that wants to know it the work of configs: of built ones, and while others are tried."""
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore, canonical_json
@@ -16,7 +18,9 @@ from tileyard.workers.protocol import Failed
 
 Count = Callable[[Config], Awaitable[Work | Failed]]
 """Counts the work of a config."""
-MOST_TIMES = 300
+REST: Final = 2.0
+"""Rest after each count, in times of its length: the author elaborates what is built next, too."""
+MOST_TIMES: Final = 300
 """Latest times of a kernel's other arguments and devices from which costs are learnt."""
 
 
@@ -79,9 +83,11 @@ class Foresight:
             self._news.clear()
             while configs := self._strategy.list_unforeseen(1):
                 async with self._turn:
+                    began_s = time.monotonic()
                     work = await self._count(configs[0])
-                if isinstance(work, Failed):
-                    self._tell(work.message)
-                    return
-                self._strategy.foresee(configs[0], work)
+                    if isinstance(work, Failed):
+                        self._tell(work.message)
+                        return
+                    self._strategy.foresee(configs[0], work)
+                    await asyncio.sleep(REST * (time.monotonic() - began_s))
             await self._news.wait()

@@ -19,14 +19,24 @@ BLOCKS = Points({"block": (16, 32, 64, 128)})
 
 
 async def watch(model: Model, count: Count) -> list[str]:
-    """Why it ended, if it did, once nothing more was counted; every point is proposed meanwhile."""
+    """Why it ended, if it did, once it has asked for every point, or in vain; all are proposed meanwhile."""
     said: list[str] = []
-    foresight = Foresight(model, count, asyncio.Lock(), said.append)
-    for _ in range(BLOCKS.size):
+    is_over = asyncio.Event()
+    left = BLOCKS.size
+
+    async def note(config: Config) -> Work | Failed:
+        nonlocal left
+        work, left = await count(config), left - 1
+        if not left or isinstance(work, Failed):
+            is_over.set()
+        return work
+
+    foresight = Foresight(model, note, asyncio.Lock(), said.append)
+    while not model.is_exhausted:
         model.ask(1)
         foresight.wake()
-        for _ in range(9):  # each step of it takes one
-            await asyncio.sleep(0)
+    await is_over.wait()
+    await asyncio.sleep(0)  # it takes in what it has got
     await foresight.close()
     await foresight.close()
     return said
