@@ -38,7 +38,8 @@ class Blamed:
 def blamed(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Blamed:
     """Configs of one request. All but the healthy one fail: two kill the worker that they share."""
     cli = make_place(tmp_path_factory.mktemp("blamed"), gpu_caches)
-    faults = "fault=memory,none,lowering,shared,threads,source,endless"  # the quick end of all comes first
+    # The quick end of all comes first.
+    faults = "fault=memory,none,lowering,shared,static,threads,source,endless"
     command = ("compile", FAULTS, *TARGET, "--config", faults, "--config", "block=64")
     limits = ("--build-limit", "10s", "--compile-workers", "1", "--group-size", "3")
     done = cli.run(*command, *limits, "-o", "well.tyb", "--json")
@@ -56,6 +57,7 @@ def test_each_culprit_has_its_own_outcome(blamed: Blamed) -> None:
         "none": "passed",
         "lowering": "compile_error",
         "shared": "compile_error",
+        "static": "compile_error",
         "threads": "compile_error",
         "source": "compile_error",
         "endless": "timeout",
@@ -79,21 +81,26 @@ def test_each_culprit_has_its_own_message(blamed: Blamed) -> None:
 
 
 def test_what_no_gpu_has_room_for_is_known_before_anything_runs(blamed: Blamed) -> None:
-    """No GPU of the architecture would launch it, so NVRTC is not asked, and this is known next time."""
+    """By its launch, so that NVRTC is not asked, or by its binary; and this is known next time."""
     expected = {
         "shared": "needs 256 KiB of shared memory per block; sm_90a allows 227 KiB",
+        "static": "needs 240 KiB of shared memory per block; sm_90a allows 227 KiB",
         "threads": "needs 2048 threads per block; sm_90a allows 1024",
     }
-    found = blamed.list_each("too_large")
-    assert {fault for fault, is_too_large in found.items() if is_too_large} == set(expected)
+    exceeded = blamed.list_each("exceeds")
+    limits = dict.fromkeys(("shared", "static"), "shared memory") | {"threads": "threads"}
+    assert {fault: limit for fault, limit in exceeded.items() if limit} == limits
     assert {fault: blamed.by_fault[fault]["message"] for fault in expected} == expected
-    assert not any("ptxas" in blamed.by_fault[fault]["log"] for fault in expected)
+    assert {fault for fault in expected if "ptxas" in blamed.by_fault[fault]["log"]} == {"static"}
     only = ("--config", f"fault={','.join(expected)}", "--config", "block=64", "-o", "none.tyb")
     done = blamed.cli.run("compile", FAULTS, *TARGET, *only)
     lines = [f"too large  fault={fault} block=64: {why}" for fault, why in expected.items()]
-    assert [line for line in done.stdout.splitlines() if line in lines] == lines
+    found = [line.partition("  log: ")[0] for line in done.stdout.splitlines()]
+    assert [line for line in found if line in lines] == lines
     *_, summary, last = done.stdout.splitlines()
-    assert summary.endswith(": 2 too large; 2 known from earlier runs")
+    assert summary.endswith(
+        ": 2 too large (shared memory), 1 too large (threads); 3 known from earlier runs"
+    )
     assert last == f"nothing could be built: {blamed.cli.cwd}/none.tyb was not written"
     assert (done.returncode, done.stderr) == (1, "")
 

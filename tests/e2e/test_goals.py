@@ -40,7 +40,7 @@ def test_what_exceeds_a_bound_is_not_run_and_the_rest_has_a_pareto_set(
     command = ("tune", "plus.py", "--bound", "scratch_bytes=256")
     found = knowing.run_json(*command, "--pareto", "scratch_bytes")
     ended = {trial["config"]["block"]: trial for trial in found["trials"]}
-    assert {block for block in ended if ended[block]["too_large"]} == {256, 128}
+    assert {block for block in ended if ended[block]["exceeds"]} == {256, 128}
     assert ended[256]["message"] == "scratch_bytes is 1024, and its bound 256"
     assert ended[128]["reused"]
     events = (knowing.home / "runs" / f"{found['run']}.jsonl").read_text(encoding="utf-8")

@@ -251,6 +251,18 @@ def test_a_lease_is_asked_for_after_the_build_and_ends_with_the_work(tmp_path: P
     asyncio.run(main())
 
 
+def test_what_is_too_large_asks_for_no_device(tmp_path: Path) -> None:
+    """Its trial names the limit, as its build does."""
+
+    async def main() -> None:
+        run = Run(tmp_path, simulated_devices(1, tmp_path / "locks"))
+        (trial,) = (await run.finish({"fault": "refused", "note": "registers"})).values()
+        assert (trial.outcome, trial.exceeds) == (Outcome.COMPILE_ERROR, "registers")
+        assert run.count(DeviceAsked) == run.count(CaseStarted) == 0
+
+    asyncio.run(main())
+
+
 def test_a_group_blames_the_config_that_broke_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

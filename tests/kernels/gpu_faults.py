@@ -10,6 +10,7 @@ FAULTS = (
     "none",
     "lowering",
     "shared",
+    "static",
     "threads",
     "loop",
     "condition",
@@ -92,6 +93,23 @@ def much_shared(N, block):
     return main
 
 
+def much_in_both(N, block):
+    """Shared memory of the launch and of the function, each of which a block could have without the other."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+            tile = T.alloc_shared((50 << 10,), "float32")
+            own = T.alloc_shared((10 << 10,), "float32", scope="shared")
+            for i in T.Parallel(block):
+                tile[i * 64] = A[bx * block + i]
+                own[i * 64] = A[bx * block + i]
+            for i in T.Parallel(block):
+                B[bx * block + i] = tile[(block - i) * 64] + own[(block - i) * 64]
+
+    return main
+
+
 def in_a_loop(N, block):
     """Launches of which the host decides how many there are."""
 
@@ -132,6 +150,7 @@ BODIES = {
     "none": healthy,
     "lowering": far_element,
     "shared": much_shared,
+    "static": much_in_both,
     "threads": functools.partial(healthy, threads=2048),
     "loop": in_a_loop,
     "condition": on_condition,

@@ -57,7 +57,7 @@ class ShownBuilds(Shown, CompileResult, frozen=True, kw_only=True):
 
     def describe(self) -> str:
         """How the configs ended."""
-        return f"builds of {self.kernel} for {self.target}: {count_ends(self)}"
+        return f"builds of {self.kernel} for {self.target}: {count_ends(self.configs)}"
 
     def print(self, console: Console) -> None:
         """The resources of a few configs, failures, and one line."""

@@ -18,10 +18,10 @@ class Build(Record):
     """How one kernel was built for a target: ``passed``, or how the build failed.
     The target fills in the artifact's ``files`` (with a slash at the end: whole directories), ``details`` as
     JSON text, ``binary`` (device source, compiler and flags), the compiler's ``printed`` output, and a
-    ``diagnostic``: the failure or a warning. ``too_large``: no device has room for it. The worker adds
-    ``case``, the key ``build``, the kernel's share ``build_s`` of the seconds, and ``message`` in one line.
-    The engine moves output to ``log``, below the data directory; ``reused``: nothing was built. A case that
-    ended earlier has its outcome here; results add ``config``.
+    ``diagnostic``: the failure or a warning. ``exceeds``: the limit of devices for which it is too large.
+    The worker adds ``case``, the key ``build``, the kernel's share ``build_s`` of the seconds, and
+    ``message`` in one line. The engine moves output to ``log``, below the data directory; ``reused``: nothing
+    was built. A case that ended earlier has its outcome here; results add ``config``.
     """
 
     outcome: Outcome
@@ -37,7 +37,7 @@ class Build(Record):
     binary: str = ""
     files: tuple[str, ...] = ()
     printed: str = ""
-    too_large: bool = False
+    exceeds: str = ""
 
 
 class Manifest(Record):

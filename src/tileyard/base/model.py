@@ -558,7 +558,7 @@ class Trial(Record):
     none, ``limits`` are the case's. ``case`` is its id, ``attempt`` the number, ``shape`` the name
     of the arguments. ``kernel`` is empty for programs, ``suite`` and ``testcase`` for none.
     ``attempts`` before failed through device or host. ``revision`` is its side's; ``silicon`` the
-    device's identity if timed. ``too_large``: no device of the target has room for the build, or its study.
+    device's identity if timed. ``exceeds``: the limit of devices or of its study for which it is too large.
     """
 
     id: str
@@ -591,7 +591,7 @@ class Trial(Record):
     limits: Limits = Limits()
     reused: bool = False
     attempts: tuple[Attempt, ...] = ()
-    too_large: bool = False
+    exceeds: str = ""
 
     @property
     def key(self) -> str:

@@ -10,6 +10,8 @@ NAMED = 5
 """Most names of a list in a message."""
 SHORTEST = 3
 """Shortest beginning, in characters, of a word by which it is found."""
+TOO_LARGE = "too large"
+"""Instead of the outcome of what exceeds a limit of devices, or of its study."""
 VALUE_LENGTH = 60
 """Most characters of a user's value in a message."""
 
@@ -20,6 +22,11 @@ def count_of(number: int, what: str) -> str:
         return f"1 {what}"
     stem = _IES.sub("ie", what)
     return f"{number} {stem}es" if what.endswith(("ch", "sh", "s", "x")) else f"{number} {stem}s"
+
+
+def say_end(outcome: str, exceeds: str) -> str:
+    """How configs ended: their outcome, or ``too large (registers)`` if they exceed a limit."""
+    return f"{TOO_LARGE} ({exceeds})" if exceeds else str(outcome)
 
 
 def find_similar(word: str, known: Iterable[str]) -> str:

@@ -509,7 +509,7 @@ class Driver:
             if members[0].batch.alike:
                 self._preparation.identify(members[0])
                 if excess := self._preparation.find_excess(members[0]):
-                    self._end(members[0].case.key, Outcome.NOT_RUN, excess)
+                    self._end(members[0].case.key, Outcome.NOT_RUN, excess.message)
                     return
                 is_known = self._ledger.follow(members[0])  # and is reported once it has ended
             elif is_known := self._ledger.recall_paired(members):

@@ -249,7 +249,7 @@ class Ledger:
             build_s=progress.built.build_s,
             log=progress.log if (self._yard.home / progress.log).is_file() else "",
             attempts=progress.attempts,
-            too_large=progress.built.too_large,
+            exceeds=progress.built.exceeds,
         )
         if isinstance(work, KernelWork):
             trial = msgspec.structs.replace(
@@ -463,7 +463,7 @@ def _build_of(built: Build, trial: Trial) -> Build:
             build=trial.keys.build,
             build_s=trial.build_s,
             reused=trial.reused,
-            too_large=trial.too_large,
+            exceeds=trial.exceeds,
         )
     return msgspec.structs.replace(built, case=trial.key, log=trial.log)
 

@@ -39,7 +39,7 @@ from tileyard.engine.sync_checks import SyncChecks
 from tileyard.engine.yard import Yard
 from tileyard.frontend.declare import PIPELINE
 from tileyard.targets.command.target import names_products
-from tileyard.targets.own_sources import describe_excess, read_reported
+from tileyard.targets.own_sources import Excess, find_excess, read_reported
 from tileyard.workers.handing_over import count_output_bytes
 from tileyard.workers.protocol import (
     BuildKernel,
@@ -230,11 +230,11 @@ class Preparation:
             return
         progress.keys = msgspec.structs.replace(progress.keys, binary=binary)
 
-    def find_excess(self, progress: Progress) -> str:
-        """The bound of a built case that its binary exceeds; empty if there is none."""
+    def find_excess(self, progress: Progress) -> Excess | None:
+        """The first of a built case's bounds that its binary exceeds."""
         bounds = progress.case.bounds
         facts = read_reported(self.find_built(progress).details).facts if bounds else {}
-        return describe_excess(facts, bounds)
+        return find_excess(facts, bounds)
 
     def _find_tree(self, progress: Progress) -> Digest:
         artifact = find_artifact(progress.keys.build, self._yard.objects)

@@ -35,6 +35,7 @@ from tileyard.base.events import (
     is_meeting,
 )
 from tileyard.base.model import WELL, Case, Outcome, Record, Trial, is_retried, median_ns
+from tileyard.base.wording import say_end
 from tileyard.show.words import format_share, leave_out_numbers, why
 
 USUAL = frozenset({Outcome.PASSED, Outcome.UNCHECKED, Outcome.MISMATCH})
@@ -139,6 +140,7 @@ class RunView:
     fresh: int = 0
     fresh_s: float = 0.0
     best: dict[str, Trial] = field(default_factory=dict)
+    exceeded: Counter[str] = field(default_factory=Counter)
     measured: int = 0
     measured_s: float = 0.0
     foreseen_s: float = 0.0
@@ -288,6 +290,7 @@ class RunView:
             return "not_run"
         if outcome not in WELL:
             self.failures[case] = outcome
+            self.exceeded[trial.exceeds] += bool(trial.exceeds)
             return "failed"
         best = self.best.get(trial.silicon)
         if (
@@ -316,10 +319,14 @@ class RunView:
     @property
     def losses(self) -> dict[str, int]:
         """The numbers of cases that failed, and of configs rejected untried, by reason, most first."""
-        failed = {word: self.counts[outcome] for outcome, word in LOSSES.items()}
+        failed = Counter({word: self.counts[outcome] for outcome, word in LOSSES.items()})
+        failed[LOSSES[Outcome.COMPILE_ERROR]] -= self.exceeded.total()
+        large = {say_end("", limit): count for limit, count in self.exceeded.items()}
         rejected = {} if self.study is None else self.study.rejected
-        by_reason = Counter(failed | {f"rejected by {why}": n for why, n in rejected.items()})
-        return {why: count for why, count in by_reason.most_common() if count}
+        by_reason = failed + Counter(
+            large | {f"rejected by {why}": n for why, n in rejected.items()}
+        )
+        return dict(by_reason.most_common())
 
     @property
     def hosts(self) -> dict[str, HostUse]:

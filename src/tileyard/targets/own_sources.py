@@ -103,9 +103,22 @@ def read_reported(details: str) -> Reported:
         return Reported()
 
 
-def describe_excess(facts: Mapping[str, float], bounds: Mapping[str, float]) -> str:
-    """The first of the ``bounds`` that facts of a binary exceed; empty if there is none."""
+class Excess(Record):
+    """Why a config is too large: the limit that it exceeds, and one line about it."""
+
+    limit: str
+    message: str
+
+
+def find_excess(facts: Mapping[str, float], bounds: Mapping[str, float]) -> Excess | None:
+    """The first of the ``bounds`` that facts of a binary exceed."""
     for name, most in bounds.items():
         if facts.get(name, 0) > most:
-            return f"{name} is {facts[name]:.15g}, and its bound {most:.15g}"
-    return ""
+            message = f"{name} is {facts[name]:.15g}, and its bound {most:.15g}"
+            return Excess(limit=name_bound(name), message=message)
+    return None
+
+
+def name_bound(name: str) -> str:
+    """The limit of a study's bound on a fact."""
+    return f"--bound {name}"

@@ -37,7 +37,7 @@ def make_builds() -> CompileResult:
     """One config of each kind."""
     passed = Build(outcome=Outcome.PASSED, config={"block": 1})
     refused = Build(outcome=Outcome.COMPILE_ERROR, config={"block": 2}, message=f"{ESCAPE}\nline 2")
-    large = msgspec.structs.replace(refused, too_large=True)
+    large = msgspec.structs.replace(refused, exceeds="threads")
     return CompileResult(
         run="r",
         kernel="gemm",
@@ -84,7 +84,7 @@ ALL: list[tuple[type[Shown], Record, str]] = [
     (
         ShownBuilds,
         make_builds(),
-        "<builds of gemm for cuda:sm_90a: 1 passed, 1 compile_error, 1 too large>",
+        "<builds of gemm for cuda:sm_90a: 1 passed, 1 compile_error, 1 too large (threads)>",
     ),
     (ShownChecks, make_checks(2), "<check of k.py: 2 mistakes in 1 config, 1 not checked>"),
     (

@@ -1,7 +1,6 @@
 """What people see of a run, from events and results made by hand."""
 
 import io
-import json
 from pathlib import Path
 
 import msgspec
@@ -493,17 +492,14 @@ def test_configs_with_one_binary_are_one_row() -> None:
     assert [line.split("│")[2].strip() for line in lines if line.startswith("│")] == ["64|128"]
 
 
-def built(tile: int, outcome: Outcome, occupancy: float | None = None) -> Build:
+def built(tile: int, outcome: Outcome, exceeds: str = "") -> Build:
     """How config ``tile=number`` could be built for another target."""
-    taken = {"symbol": "k", "occupancy": occupancy}
-    sizes = ("registers", "spilled_bytes", "stack_bytes", "shared_bytes", "code_bytes")
-    taken |= dict.fromkeys((*sizes, "parameter_bytes"), 0)
     return Build(
         case=f"tile={tile}",
         config={"tile": tile},
         outcome=outcome,
         message="" if outcome is Outcome.PASSED else "k.py:7: no",
-        details=json.dumps({"resources": [taken]}),
+        exceeds=exceeds,
     )
 
 
@@ -516,21 +512,20 @@ def also_built(*configs: Build) -> CompileResult:
 
 def test_what_another_target_makes_of_configs_is_a_column() -> None:
     """Whether each builds and fits; each reason once; how many do; and the best one's fate."""
-    refused = msgspec.structs.replace(built(6, Outcome.COMPILE_ERROR), too_large=True)
     other = also_built(
-        built(1, Outcome.PASSED, 0.0),
+        built(1, Outcome.COMPILE_ERROR, "registers"),
         built(2, Outcome.COMPILE_ERROR),
-        built(3, Outcome.PASSED, 0.25),
+        built(3, Outcome.PASSED),
         built(4, Outcome.COMPILE_ERROR),
         built(5, Outcome.NOT_RUN),
-        refused,
+        built(6, Outcome.COMPILE_ERROR, "threads"),
     )
     lines = shown(msgspec.structs.replace(result(), also_built=(other,)))
     cells = [line.split("│")[-2].strip() for line in lines if line.startswith("│")]
     expected = {
         "cuda:sm_90a: compile_error  tile=2 and 1 more: k.py:7: no",
-        "cuda:sm_90a: too large  tile=6: k.py:7: no",
-        "2 of 6 configs build for cuda:sm_90a, 1 of them too large to be launched; 1 too large; 1 not tried",
+        "cuda:sm_90a: too large  tile=1 and 1 more: k.py:7: no",
+        "1 of 6 configs build for cuda:sm_90a; 1 too large (registers), 1 too large (threads); 1 not tried",
     }
     assert cells == ["too large", "compile_error", "builds"]
     assert expected <= set(lines)
@@ -609,15 +604,25 @@ def test_a_study_shows_what_it_expects_and_what_was_lost() -> None:
     view, layout = RunView(), StudyLayout()
     view.take(RunStarted(title="tune gemm", run="r", cases=100), 0.0)
     for number, outcome in enumerate(
-        (Outcome.PASSED, Outcome.MISMATCH, Outcome.MISMATCH, Outcome.COMPILE_ERROR), start=1
+        (Outcome.PASSED, Outcome.MISMATCH, Outcome.MISMATCH, *3 * (Outcome.COMPILE_ERROR,)), start=1
     ):
-        view.take(CaseEnded(trial=trial(number, outcome, 2e6)), 8.0)
+        ended = trial(number, outcome, 2e6)
+        if number > 4:
+            ended = msgspec.structs.replace(
+                ended, exceeds="registers", message="needs many", measurement=None
+            )
+        view.take(CaseEnded(trial=ended), 8.0)
+        if number == 5:
+            assert isinstance(view.changed, Judged)
+            line = layout.end(view, view.changed, is_live=True)
+            assert line is not None
+            assert line.plain.split() == ["too", "large", "tile=5", "needs", "many"]
     assert "gain" not in layout.state(view, 10.0).plain
     view.take(StudyAdvanced(expected_gain=0.031, left_s=42.0, rejected={"`where`": 40}), 10.0)
     facts = (
         "12 s, about 40 s left",
         "expected gain 3.1 %",
-        "40 rejected by `where`, 2 wrong, 1 not built",
+        "40 rejected by `where`, 2 wrong, 2 too large (registers), 1 not built",
         "best 2 ms  tile=1",
     )
     assert layout.state(view, 12.0).plain == "   ".join(facts)
@@ -625,7 +630,7 @@ def test_a_study_shows_what_it_expects_and_what_was_lost() -> None:
     console = Console(file=file, width=80)
     console.print(layout.draw(view, 12.0, console.options))
     lines = [line.rstrip() for line in file.getvalue().splitlines()]
-    assert lines[-2:] == ["   ".join(facts[:2]), "   ".join(facts[2:])]
+    assert lines[-3:] == ["   ".join(facts[:2]), *facts[2:]]
     assert max(map(len, lines)) <= 80
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
+from tileyard.targets.own_sources import Excess
 
 _NAME = re.compile(r"sm_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<suffix>[af]?)")
 FIRST_WITH = {"": 1, "a": 9, "f": 10}
@@ -105,6 +106,33 @@ def list_architectures(capabilities: Iterable[int]) -> list[str]:
         for suffix in ("", "a")
         if number // 10 >= FIRST_WITH[suffix]
     ]
+
+
+def find_excess(
+    architecture: Architecture, threads: int, shared_bytes: int, registers: int = 0
+) -> Excess | None:
+    """Why no multiprocessor has room for such a block, as far as its limits are known."""
+    name, most = architecture.name, architecture.block_shared_bytes
+    if threads > BLOCK_THREADS:
+        message = f"needs {threads} threads per block; {name} allows {BLOCK_THREADS}"
+        return Excess(limit="threads", message=message)
+    if most is None:
+        return None
+    if shared_bytes > most:
+        return exceed_shared(name, shared_bytes, most)
+    if find_occupancy(architecture, threads, registers, shared_bytes) == 0:
+        needed = f"{registers} registers x {threads} threads = {registers * threads}"
+        units = f"in units of {_REGISTER_UNIT} per warp"
+        message = f"needs {needed} registers per block, {units}; {name} has {_REGISTERS}"
+        return Excess(limit="registers", message=message)
+    return None
+
+
+def exceed_shared(name: str, needed_bytes: int, most_bytes: int, kind: str = "") -> Excess:
+    """A block that needs more shared memory, all or of a kind, than an architecture allows."""
+    needed, most = needed_bytes / _KIB, most_bytes / _KIB
+    message = f"needs {needed:g} KiB of {kind}shared memory per block; {name} allows {most:g} KiB"
+    return Excess(limit="shared memory", message=message)
 
 
 def find_occupancy(

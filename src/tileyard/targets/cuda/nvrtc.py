@@ -274,7 +274,8 @@ def _call(name: str, *arguments: object) -> Any:  # noqa: ANN401 - whatever NVRT
 
 
 def _read(program: object, what: str) -> str:
-    return _read_bytes(program, what).rstrip(b"\0").decode(errors="replace")
+    # A log is NVRTC's text and then ptxas', each with a zero at its end.
+    return _read_bytes(program, what).replace(b"\0", b"").decode(errors="replace")
 
 
 def _read_bytes(program: object, what: str) -> bytes:

@@ -17,10 +17,15 @@ from elftools.elf.sections import SymbolTableSection
 from tileyard.base.errors import DamagedError
 from tileyard.base.model import Record
 from tileyard.ir.nodes import Const, Expr
-from tileyard.targets.cuda.architectures import Architecture, find_occupancy
+from tileyard.targets.cuda.architectures import (
+    Architecture,
+    exceed_shared,
+    find_excess,
+    find_occupancy,
+)
 from tileyard.targets.cuda.launching import KernelLaunch, LaunchRecord
 from tileyard.targets.cuda.sass import count_instructions
-from tileyard.targets.own_sources import Resources
+from tileyard.targets.own_sources import Excess, Resources
 
 # ---- cubins ---------------------------------------------------------------------------------------
 
@@ -129,6 +134,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 _FUNCTION = re.compile(r"Compiling entry function '(?P<symbol>[^']+)'")
+_TOO_MUCH = re.compile(r"uses too much shared data \((0x\w+) bytes, (0x\w+) max\)")
 _SPILLS = re.compile(r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads")
 
 
@@ -143,6 +149,33 @@ def read_resources(
         _describe(functions[symbol], one, architecture, spills.get(symbol, 0))
         for symbol, one in launches.items()
     )
+
+
+def find_launch_excess(
+    launch: LaunchRecord, architecture: Architecture, built: Sequence[Resources] = ()
+) -> Excess | None:
+    """Why no device of the architecture would accept a launch: by its sizes, and by what its function takes
+    once that is ``built``.
+    """
+    functions = {one.symbol: one for one in built}
+    for one in launch.launches:
+        sizes = [size for size in map(_known, one.block) if size is not None]
+        shared_bytes, registers = _known(one.shared_bytes) or 0, 0
+        if (function := functions.get(one.symbol)) is not None:
+            shared_bytes += function.shared_bytes
+            registers = function.registers
+        if excess := find_excess(architecture, math.prod(sizes), shared_bytes, registers):
+            return excess
+    return None
+
+
+def read_excess(log: str, architecture: Architecture) -> Excess | None:
+    """Why ptxas refused a function for its size: its own shared memory has a lower limit on some devices."""
+    found = _TOO_MUCH.search(log)
+    if found is None:
+        return None
+    needed_bytes, most_bytes = (int(number, 16) for number in found.groups())
+    return exceed_shared(architecture.name, needed_bytes, most_bytes, "static ")
 
 
 def list_facts(resources: Sequence[Resources], launch: LaunchRecord) -> dict[str, int]:

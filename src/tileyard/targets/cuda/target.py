@@ -1,6 +1,5 @@
 """The target ``cuda``: builds cubins with launch records from TIR, for any NVIDIA architecture."""
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,8 @@ from tileyard.artifacts.objects import canonical_json, digest_bytes, digest_part
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.base.model import Device, Diagnostic, Outcome, Record
-from tileyard.ir.nodes import Const
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
 from tileyard.targets.cuda.architectures import (
-    BLOCK_THREADS,
     Architecture,
     list_architectures,
     parse_architecture,
@@ -44,8 +41,13 @@ from tileyard.targets.cuda.nvrtc import (
     supported_architectures,
 )
 from tileyard.targets.cuda.packages import INSTALL, cuda_include, find_tilelang, headers_version
-from tileyard.targets.cuda.resources import list_facts, read_resources
-from tileyard.targets.own_sources import LOG_FILE, digest_own_sources, first_error
+from tileyard.targets.cuda.resources import (
+    find_launch_excess,
+    list_facts,
+    read_excess,
+    read_resources,
+)
+from tileyard.targets.own_sources import LOG_FILE, Excess, digest_own_sources, first_error
 
 TF32 = {"float32": "tfloat32"}
 """The precision of outputs if tensor cores multiply float32: operands keep 10 bits of their mantissa."""
@@ -151,13 +153,8 @@ class CudaTarget:
             return Build(
                 outcome=Outcome.COMPILE_ERROR, diagnostic=error.diagnostic, printed=error.log
             )
-        if too_much := self._find_excess(lowered.launch):
-            return Build(
-                outcome=Outcome.COMPILE_ERROR,
-                diagnostic=Diagnostic(message=too_much),
-                printed=lowered.log,
-                too_large=True,
-            )
+        if excess := find_launch_excess(lowered.launch, self.architecture):
+            return _refuse(excess, lowered.log)
         flags = kernel_flags(source.elaborated.kernel)
         binary = digest_parts("binary", lowered.source, canonical_json(flags), self._identity)
         launches = [
@@ -186,22 +183,6 @@ class CudaTarget:
             tilelang=source.elaborated.source,
         )
 
-    def _find_excess(self, record: LaunchRecord) -> str:
-        """Why no device of the architecture would accept a launch, known before compiling; empty for none."""
-        most = self.architecture.block_shared_bytes
-        name = self.architecture.name
-        for one in record.launches:
-            sizes = [size.value for size in one.block if isinstance(size, Const)]
-            threads = math.prod(map(int, sizes))
-            if threads > BLOCK_THREADS:
-                return f"needs {threads} threads per block; {name} allows {BLOCK_THREADS}"
-            if most and isinstance(one.shared_bytes, Const) and one.shared_bytes.value > most:
-                needed, there = (size / 1024 for size in (one.shared_bytes.value, most))
-                return (
-                    f"needs {needed:g} KiB of shared memory per block; {name} allows {there:g} KiB"
-                )
-        return ""
-
     def _compile(self, missing: Mapping[str, _Prepared]) -> dict[str, Compiled]:
         """The result of each binary. Each group has the same headers and flags."""
         alike: defaultdict[tuple[str, tuple[str, ...]], list[_Prepared]] = defaultdict(list)
@@ -223,6 +204,8 @@ class CudaTarget:
             cubin, said = files[CUBIN_FILE].read_bytes(), files[LOG_FILE].read_text()
         else:
             cubin, said = attempt.cubin, attempt.log.replace(one.member.name, SOURCE_FILE)
+            if not cubin and (excess := read_excess(said, self.architecture)):
+                return _refuse(excess, one.log + said)
             if not cubin:
                 return Build(
                     outcome=Outcome.COMPILE_ERROR,
@@ -236,6 +219,8 @@ class CudaTarget:
         if one.tilelang:
             (folder / TILELANG_FILE).write_text(one.tilelang)
         resources = read_resources(cubin, one.launch, self.architecture, said)
+        if excess := find_launch_excess(one.launch, self.architecture, resources):
+            return _refuse(excess, one.log + said)
         details = Details(
             arch=self.architecture.name,
             launch=one.launch,
@@ -294,3 +279,13 @@ class CudaTarget:
             digest_own_sources(__name__),
             *(digest_bytes(path.read_bytes()) for path in files),
         )
+
+
+def _refuse(excess: Excess, printed: str) -> Build:
+    """The build of what no device of the architecture can launch."""
+    return Build(
+        outcome=Outcome.COMPILE_ERROR,
+        diagnostic=Diagnostic(message=excess.message),
+        printed=printed,
+        exceeds=excess.limit,
+    )

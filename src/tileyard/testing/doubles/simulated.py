@@ -30,8 +30,8 @@ Fault = Literal[
 
 
 class Behaviour(Record):
-    """The behaviour of a kernel: its scripted time ``sample_ns``, a path ``note`` for
-    ``killed_once``, ``size`` elements of output. ``says`` is printed first. ``lost``, or
+    """The behaviour of a kernel: its scripted time ``sample_ns``, ``size`` elements of output. ``note`` is a
+    path for ``killed_once``, the limit that a ``refused`` one exceeds; ``says`` is printed first. ``lost`` or
     ``lost_timing`` at the first sample, lose the process's context on the device.
     """
 
@@ -71,7 +71,7 @@ class SimulatedTarget:
         time.sleep(behaviour.build_s)
         if behaviour.fault == "refused":
             refusal = Diagnostic(message="refused, as requested")
-            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=refusal)
+            return Build(outcome=Outcome.COMPILE_ERROR, diagnostic=refusal, exceeds=behaviour.note)
         if behaviour.fault == "build_hang":
             _hang()
         if behaviour.fault == "build_crash":

@@ -4,11 +4,14 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.targets.cuda.architectures import (
+    BLOCK_THREADS,
     MULTIPROCESSORS,
     Architecture,
+    find_excess,
     find_occupancy,
     parse_architecture,
 )
+from tileyard.targets.own_sources import Excess
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,54 @@ def test_occupancy_is_that_of_nvidias_calculator(
     """The scarcest of warps, blocks, registers and shared memory decides."""
     parsed = parse_architecture(architecture)
     assert find_occupancy(parsed, threads, registers, shared_bytes) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "threads", "shared_kib", "registers", "limit", "message"),
+    [
+        ("sm_80", 2048, 0, 0, "threads", "needs 2048 threads per block; sm_80 allows 1024"),
+        (
+            *("sm_90a", 128, 240, 32, "shared memory"),
+            "needs 240 KiB of shared memory per block; sm_90a allows 227 KiB",
+        ),
+        (
+            *("sm_90a", 1024, 0, 255, "registers"),
+            "needs 255 registers x 1024 threads = 261120 registers per block, in units of 256 per warp; "
+            "sm_90a has 65536",
+        ),
+        ("sm_90a", 1024, 227, 64, "", ""),
+        # Less than 65,536, but 72 registers for 32 warps are more.
+        (
+            *("sm_90a", 928, 0, 65, "registers"),
+            "needs 65 registers x 928 threads = 60320 registers per block, in units of 256 per warp; "
+            "sm_90a has 65536",
+        ),
+    ],
+)
+def test_what_no_multiprocessor_has_room_for_says_what_it_needs(  # noqa: PLR0913 - the cases' values
+    architecture: str, threads: int, shared_kib: int, registers: int, limit: str, message: str
+) -> None:
+    """The scarce resource, what is needed, and what there is."""
+    found = find_excess(parse_architecture(architecture), threads, shared_kib << 10, registers)
+    assert found == (Excess(limit=limit, message=message) if limit else None)
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_90a"])
+def test_a_block_has_room_if_registers_in_their_units_suffice(name: str) -> None:
+    """In units of eight per thread, and of one warp in each of four partitions; then occupancy is above 0."""
+    architecture = parse_architecture(name)
+    for threads in range(32, BLOCK_THREADS + 1, 32):
+        for registers in range(16, 256):
+            needed = -(-registers // 8) * 8 * -(-threads // 128) * 128
+            found = find_excess(architecture, threads, 0, registers)
+            assert (found is not None) == (needed > 65_536), (threads, registers)
+
+
+def test_of_unknown_architectures_only_the_limit_of_threads_is_known() -> None:
+    """What may fit is built and run."""
+    unknown = Architecture(major=99, minor=0)
+    assert find_excess(unknown, BLOCK_THREADS, 1 << 30, 255) is None
+    assert find_excess(unknown, BLOCK_THREADS + 1, 0, 0) is not None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tileyard.verbs.test.result.result import Suite, SuiteCase
 from tileyard.verbs.tune.plan.deciding import Sweep, make_cases
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
 from tileyard.verbs.tune.plan.tuning import PackedSpace
-from tileyard.verbs.tune.result.records import CompileResult, is_too_large
+from tileyard.verbs.tune.result.records import CompileResult
 from tileyard.workers.protocol import RunEntry
 
 
@@ -88,10 +88,8 @@ def _pack(  # noqa: PLR0913 - everything that a bundle is made of
     result: CompileResult,
     bench: Bench,
 ) -> CompileResult:
-    """Pack what can be launched as one testcase; the result says why there is no bundle, or no check."""
-    large = {one.case for one in result.configs if is_too_large(one)}
-    entries = {case: entry for case, entry in shelf.items() if case not in large}
-    if result.reason != "done" or not entries:
+    """Pack what was built as one testcase; the result says why there is no bundle, or no check."""
+    if result.reason != "done" or not shelf:
         why = result.reason if result.reason != "done" else "nothing could be built"
         notes = (*result.notes, f"{why}: {start.pack_to} was not written")
         return msgspec.structs.replace(result, notes=notes)
@@ -101,7 +99,7 @@ def _pack(  # noqa: PLR0913 - everything that a bundle is made of
         folder=str(Path(start.file).parent),
         cases=tuple(_as_suite_case(start, space, case) for case in sweep.cases),
     )
-    packed = {f"{space.kernel}/{case}": entry for case, entry in entries.items()}
+    packed = {f"{space.kernel}/{case}": entry for case, entry in shelf.items()}
     targets = dict.fromkeys(packed, start.target)
     known = PackedSpace(
         file=Path(space.file).name,
@@ -119,7 +117,7 @@ def _pack(  # noqa: PLR0913 - everything that a bundle is made of
     cases = pack_suite(suite, packed, targets, bench.objects)
     write_bundle(packing, bench.objects, Path(start.pack_to), cases)
     notes = result.notes
-    if not all(entry.golden.outputs for entry in entries.values()):
+    if not all(entry.golden.outputs for entry in shelf.values()):
         note = f"{space.kernel} has no reference: results of this bundle cannot be checked"
         notes = (*notes, f"{note}; pass --reference NAME")
     return msgspec.structs.replace(result, notes=notes, bundle=start.pack_to)

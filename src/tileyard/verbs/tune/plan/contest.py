@@ -530,7 +530,7 @@ class Contest:
             return "not tried"
         if self._is_right(trial):
             return ""
-        end = "" if trial.too_large else str(trial.outcome)
+        end = "" if trial.exceeds else str(trial.outcome)
         return ": ".join(filter(None, (end, trial.message)))
 
     def _list_tied(self) -> list[Trial]:

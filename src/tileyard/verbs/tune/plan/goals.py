@@ -10,7 +10,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import WELL, Outcome, Trial, median_ns
-from tileyard.targets.own_sources import describe_excess, read_reported
+from tileyard.targets.own_sources import find_excess, read_reported
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.plan.finals import contender_margin, fit_finalists, judge_finals
 from tileyard.verbs.tune.plan.tradeoffs import list_undominated
@@ -73,13 +73,13 @@ class Goals:
         if not self.options or trial.outcome not in WELL | {Outcome.NOT_RUN}:
             return trial
         facts = self.find(trial)
-        excess = describe_excess(facts, self.bounds)
+        excess = find_excess(facts, self.bounds)
         missing = ", ".join(name for name in self.options if name not in facts)
-        why = excess or f"{missing} of its binary is not known: --fresh builds it again"
+        why = f"{missing} of its binary is not known: --fresh builds it again"
         if not excess and (not missing or trial.outcome not in WELL):
             return trial
-        end = Outcome.COMPILE_ERROR
-        return replace(trial, outcome=end, message=why, too_large=bool(excess), measurement=None)
+        failed = replace(trial, outcome=Outcome.COMPILE_ERROR, message=why, measurement=None)
+        return replace(failed, message=excess.message, exceeds=excess.limit) if excess else failed
 
     def amount(self, trial: Trial) -> float:
         """The second measure of a trial; 0 if there is none."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -23,6 +24,7 @@ from tileyard.base.model import (
     Trial,
     Value,
 )
+from tileyard.targets.own_sources import name_bound
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.budgets import Budgets
 from tileyard.verbs.tune.plan.contest import Contest
@@ -201,12 +203,22 @@ class Study:
             return
         self._told_s = now_s
         is_known = gain is not None and math.isfinite(gain)
-        rejected = {"`where`": self.space.rejected} if self.space.rejected else {}
         self.watch(
             StudyAdvanced(
-                expected_gain=gain if is_known else None, left_s=self.left_s, rejected=rejected
+                expected_gain=gain if is_known else None,
+                left_s=self.left_s,
+                rejected=self._count_rejected(),
             )
         )
+
+    def _count_rejected(self) -> dict[str, int]:
+        """The configs that the study's rules and bounds rejected, by reason."""
+        bounds = set(map(name_bound, self._goals.bounds))
+        contests = self.contests if bounds else ()
+        screened = (one for contest in contests for one in contest.screened)
+        rejected = Counter(one.exceeds for one in screened if one.exceeds in bounds)
+        rejected["`where`"] = self.space.rejected
+        return dict(+rejected)
 
     def done(self) -> bool:
         """Whether all cases were requested and have ended."""

@@ -19,7 +19,6 @@ from tileyard.base.model import (
 )
 from tileyard.frontend import constraints
 from tileyard.frontend.constraints import Const, Constraint, read_constraint
-from tileyard.targets.own_sources import read_reported
 
 BUSY = 1.05
 """If equal things may differ by more than this factor, ties are not resolved."""
@@ -117,14 +116,8 @@ class CompileResult(Record):
         """0 if all that the target has room for was built, 1 if not or if none is, 130 if interrupted."""
         if self.reason == "interrupted":
             return 130
-        fitting = [one for one in self.configs if not is_too_large(one)]
+        fitting = [one for one in self.configs if not one.exceeds]
         return 0 if fitting and all(one.outcome is Outcome.PASSED for one in fitting) else 1
-
-
-def is_too_large(one: Build | Trial) -> bool:
-    """Whether no device can launch a config: refused for that, or its block fits on no multiprocessor."""
-    taken = read_reported(one.details).resources if isinstance(one, Build) else ()
-    return one.too_large or any(function.occupancy == 0 for function in taken)
 
 
 class KeptOut(Record):

@@ -41,19 +41,18 @@ class End(Record):
 
 
 class Replay(Record):
-    """A ``strategy`` on a space of ``configs``, with ``in_flight`` trials under way: ``repetitions`` runs
-    with the seeds from 0, of ``trials`` in the median. ``score`` is None if nothing right was found in
-    time, or random search reaches the best at once; it takes about ``needed`` trials. ``is_short``: runs
-    ended before its last moment. ``curve`` has the regret after more numbers of trials. ``note`` is a doubt
-    about the file. With a ``second`` measure there is no score. ``ends`` are those of the repetitions, if the
-    expected gain was to end them.
+    """A ``strategy`` on a space of ``configs``, with the number of ``failures`` by their kind,
+    with ``in_flight`` trials under way: ``repetitions`` runs with the seeds from 0, of ``trials`` in the
+    median. ``score`` is None if nothing right was found in time, or random search reaches the best at once;
+    it takes about ``needed`` trials. ``is_short``: runs ended before its last moment. ``curve`` has the
+    regret after more numbers of trials. ``note`` is a doubt about the file. With a ``second`` measure there
+    is no score. ``ends`` are those of the repetitions, if the expected gain was to end them.
     """
 
     file: str
     space: str
     strategy: str
     configs: int
-    failed: int
     best_ns: float
     repetitions: int
     in_flight: int
@@ -66,3 +65,4 @@ class Replay(Record):
     note: str = ""
     second: str = ""
     ends: tuple[End, ...] = ()
+    failures: dict[str, int] = {}

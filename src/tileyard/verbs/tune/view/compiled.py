@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import WELL, Outcome, Trial
-from tileyard.base.wording import count_of
+from tileyard.base.wording import TOO_LARGE, count_of, say_end
 from tileyard.show.console import name_parameters, new_table, print_table
 from tileyard.show.view import kind_of
 from tileyard.show.words import (
@@ -25,7 +25,7 @@ from tileyard.show.words import (
 )
 from tileyard.targets.own_sources import PADDING, Resources, read_reported
 from tileyard.verbs.test.view.words import group_by
-from tileyard.verbs.tune.result.records import CompileResult, is_too_large
+from tileyard.verbs.tune.result.records import CompileResult
 
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
@@ -38,8 +38,6 @@ SHOWN_KEY = 10
 SHOWN_KINDS = 3
 """Kinds of instructions shown of each function."""
 NAME_WIDTH = len("target fingerprint")
-TOO_LARGE = "too large"
-"""Instead of the outcome of what no device has room for."""
 
 
 def print_compiled(
@@ -61,7 +59,7 @@ def print_compiled(
     again = f"; {known} known from earlier runs" if known else ""
     text = (
         f"{count_of(len(result.configs), 'config')} for {result.target} in "
-        f"{format_seconds(result.seconds)}: {count_ends(result)}{again}"
+        f"{format_seconds(result.seconds)}: {count_ends(result.configs)}{again}"
     )
     console.print(Text(text), soft_wrap=True, highlight=False)
     built = [one for one in result.configs if one.outcome is Outcome.PASSED]
@@ -72,9 +70,9 @@ def print_compiled(
         console.print(Text(note, style="yellow"), soft_wrap=True, highlight=False)
 
 
-def count_ends(result: CompileResult) -> str:
-    """``20 passed, 15 too large``: how the configs ended, the most frequent first."""
-    counts = Counter(map(name_end, result.configs))
+def count_ends(ended: Iterable[Build | Trial]) -> str:
+    """``20 passed, 15 too large (shared memory)``: how the configs ended, the most frequent first."""
+    counts = Counter(say_end(one.outcome, one.exceeds) for one in ended)
     return ", ".join(f"{count} {end}" for end, count in counts.most_common())
 
 
@@ -154,7 +152,7 @@ def _name_artifact(one: Build) -> str:
 
 def name_end(one: Build | Trial) -> str:
     """How a config ended, in words for people."""
-    return TOO_LARGE if is_too_large(one) else str(one.outcome)
+    return TOO_LARGE if one.exceeds else str(one.outcome)
 
 
 def _resources_of(one: Build) -> tuple[Resources, ...]:

@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import UsageError
 from tileyard.base.model import WELL, Measurement, Outcome, Record, Trial, Value
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, say_end
 from tileyard.show.figure import (
     CHANGE,
     DOTS_PER_IN,
@@ -30,11 +31,11 @@ from tileyard.show.figure import (
     find_unit,
 )
 from tileyard.show.words import clean_line, format_config, format_seconds
-from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
+from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.result.records import Final as Finalist
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.result.replayed import Replay
-from tileyard.verbs.tune.view.compiled import group_failures, name_end
+from tileyard.verbs.tune.view.compiled import group_failures
 from tileyard.verbs.tune.view.landscape import Cell, Effect, Tried, find_effects, map_parameters
 from tileyard.verbs.tune.view.study import rank_trials
 
@@ -145,9 +146,9 @@ def render_replays(replays: Sequence[Replay]) -> bytes:
 
 def _show_study(result: StudyResult) -> Picture:
     groups = group_failures(result.trials)
-    failures = Counter(
-        {f"{name_end(own[0])}{_name_reason(own[0].message)}": len(own) for own in groups}
-    )
+    failures: Counter[str] = Counter()
+    for own in groups:
+        failures[_name_failure(own[0], own[0].message)] += len(own)
     failures["not run"] = result.count(Outcome.NOT_RUN)
     failures["rejected by `where`"] = result.rejected
     subject = " ".join(filter(None, (result.kernel, format_config(result.arguments))))
@@ -174,7 +175,7 @@ def _show_space(replay: Replay, space: RecordedSpace) -> Picture:
             Tried(config=one.config, time_ns=one.time_ns if one.is_timed else None)
             for one in space.configs
         ),
-        failures=Counter(f"{one.outcome}{_name_reason(one.reason)}" for one in failed),
+        failures=Counter(_name_failure(one, one.reason) for one in failed),
         replay=replay,
     )
 
@@ -183,8 +184,9 @@ def _title(*lines: str) -> str:
     return "\n".join(clean_line(line, TITLE) for line in lines if line)
 
 
-def _name_reason(message: str) -> str:
-    return f" ({clean_line(message, LINE // 2)})" if message else ""
+def _name_failure(one: Build | Trial | Recorded, message: str) -> str:
+    end = say_end(one.outcome, one.exceeds)
+    return end if one.exceeds or not message else f"{end} ({clean_line(message, LINE // 2)})"
 
 
 def _caption(shown: Picture) -> str:

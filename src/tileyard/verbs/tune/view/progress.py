@@ -21,6 +21,7 @@ from tileyard.show.words import (
     format_time,
     outcome_style,
 )
+from tileyard.verbs.tune.view.compiled import name_end
 
 BAR_WIDTH = 24
 GAP = Text("   ")
@@ -67,7 +68,7 @@ class StudyLayout:
         if judged.alike or (judged.verdict == "not_run" and view.counts[Outcome.NOT_RUN] > 1):
             return None
         line = Text.assemble(
-            (f"{trial.outcome:<14}", outcome_style(trial.outcome)),
+            (f"{name_end(trial):<14}", outcome_style(trial.outcome)),
             f"{trial.shape}: " if trial.shape else "",
             f"{trial.batch.rpartition('/')[2]}: "
             if trial.batch != trial.case or trial.control

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -14,7 +15,9 @@ from tileyard.verbs.tune.result.replayed import End, Regret, Replay, Score
 
 def print_replay(console: Console, found: Replay) -> None:
     """Print a table of regret by trials, and the score."""
-    failed = f", {found.failed} of them failed" if found.failed else ""
+    by_end = Counter(found.failures).most_common()
+    failed = ", ".join(f"{count} {end}" for end, count in by_end)
+    failed = f", of which failed: {failed}" if failed else ""
     of = f"{count_of(found.configs, 'config')}{failed}; the best takes {format_time(found.best_ns)}"
     say(console, f"{found.space}: {of}")
     flight = f", {found.in_flight} trials in flight" if found.in_flight > 1 else ""

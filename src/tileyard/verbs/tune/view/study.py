@@ -1,6 +1,5 @@
 """The result of a tuning run, as a table and a few lines."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from tileyard.verbs.tune.result.records import (
     StudyResult,
     one_per_binary,
 )
-from tileyard.verbs.tune.view.compiled import TOO_LARGE, describe_reasons, group_failures, name_end
+from tileyard.verbs.tune.view.compiled import count_ends, describe_reasons, group_failures, name_end
 
 TIES = 3
 """Number of tied configs that are named with their ratios; the table has their times."""
@@ -199,7 +198,7 @@ def _table(
         row.append(format_interval(measured) if measured else "")
         if result.flops:
             row.append(format_rate(result.flops, took_ns))
-        outcome = Text(str(trial.outcome), style=outcome_style(trial.outcome))
+        outcome = Text(name_end(trial), style=outcome_style(trial.outcome))
         style = "bold" if result.best in same else ""
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
@@ -258,13 +257,8 @@ def rank_trials(result: StudyResult) -> list[Trial]:
 
 
 def _lines(result: StudyResult, home: Path) -> list[Text]:
-    counts = Counter(map(name_end, result.trials))
-    words = ", ".join(f"{number} {outcome}" for outcome, number in counts.most_common())
-    lines = [
-        Text(
-            f"{count_of(len(result.trials), 'config')} in {format_seconds(result.seconds)}: {words}"
-        )
-    ]
+    seconds, ends = format_seconds(result.seconds), count_ends(result.trials)
+    lines = [Text(f"{count_of(len(result.trials), 'config')} in {seconds}: {ends}")]
     if result.reused:
         lines[0].append(f"; {result.reused} known from earlier runs, not built or measured again")
     binaries = {trial.keys.binary for trial in result.trials if trial.keys.binary}
@@ -312,7 +306,7 @@ def _say_none(result: StudyResult, failed: Sequence[Sequence[Build | Trial]]) ->
     required = f"{result.unchecked}, and a check is required" if result.unchecked else ""
     if result.trials and result.count(Outcome.NOT_RUN) == len(result.trials):
         required = result.trials[0].message
-    if len(failed) == 1 and len(failed[0]) == len(result.trials) and failed[0][0].too_large:
+    if len(failed) == 1 and len(failed[0]) == len(result.trials) and failed[0][0].exceeds:
         required = join_numbers([one.message for one in failed[0]])
     else:
         yield from describe_reasons("", failed)
@@ -347,11 +341,10 @@ def _best(result: StudyResult, best: Trial) -> Text:
 def _other_target(built: CompileResult) -> list[Text]:
     """Why configs could not be built for a target, each reason once, and how many could."""
     lines = describe_reasons(f"{built.target}: ", group_failures(built.configs))
-    counts = Counter(map(_say_build, built.configs))
-    refused = sum(one.too_large for one in built.configs)
-    large, left = counts[TOO_LARGE] - refused, counts[str(Outcome.NOT_RUN)]
-    text = f"{counts[BUILDS] + large} of {count_of(len(built.configs), 'config')} build for {built.target}"
-    text += f", {large} of them {TOO_LARGE} to be launched" if large else ""
-    text += f"; {refused} {TOO_LARGE}" if refused else ""
+    builds = sum(one.outcome is Outcome.PASSED for one in built.configs)
+    left = sum(one.outcome is Outcome.NOT_RUN for one in built.configs)
+    text = f"{builds} of {count_of(len(built.configs), 'config')} build for {built.target}"
+    if large := [one for one in built.configs if one.exceeds]:
+        text += f"; {count_ends(large)}"
     text += f"; {left} not tried" if left else ""
     return [*lines, Text(text)]

@@ -10,6 +10,7 @@ from tests.unit.verbs.tune.plan.test_study import Bench
 from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import UsageError
+from tileyard.base.events import StudyAdvanced
 from tileyard.base.model import BuildKey, Keys, Outcome, Trial, Value
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.goals import Goals, cache_facts, check_facts, find_facts
@@ -42,11 +43,14 @@ def test_a_config_beyond_a_bound_cannot_win() -> None:
     bench = Bench(
         {1: 10.0, 2: 20.0, 3: 30.0, 4: -1.0}, goals=goals_of(amounts, bounds={"bytes": 89})
     )
+    told: list[StudyAdvanced] = []
+    bench.study.watch = told.append
     result = bench.drive()
+    assert told[-1].rejected == {"--bound bytes": 2}
     assert result.best is not None
     assert result.best.config == {"tile": 3}
     found = {int(one.config["tile"]): one for one in result.trials}
-    assert [found[tile].too_large for tile in (1, 2, 3, 4)] == [True, True, False, False]
+    assert [found[tile].exceeds for tile in (1, 2, 3, 4)] == ["--bound bytes"] * 2 + [""] * 2
     assert found[1].message == "bytes is 100, and its bound 89"
     assert found[4].outcome is Outcome.MISMATCH
     screenings = [batch for batch in bench.asked if batch.alike]
@@ -69,7 +73,7 @@ def test_what_is_not_known_cannot_win() -> None:
     assert result.best.config == {"tile": 2}
     (lost,) = [one for one in result.trials if one.config == {"tile": 1}]
     assert lost.message == "bytes of its binary is not known: --fresh builds it again"
-    assert not lost.too_large
+    assert lost.exceeds == ""
 
 
 def test_a_strategy_learns_of_a_bound_as_of_a_failure() -> None:

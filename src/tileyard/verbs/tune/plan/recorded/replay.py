@@ -119,6 +119,7 @@ def as_trial(space: RecordedSpace, found: Recorded, number: int) -> Trial:
         device=header.device,
         silicon=header.silicon,
         message=found.reason,
+        exceeds=found.exceeds,
         measurement=_as_measurement(found) if found.is_timed else None,
         build_s=found.build_s,
         run_s=found.run_s,

@@ -3,10 +3,12 @@
 import asyncio
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
 from tileyard.base.errors import UsageError
+from tileyard.base.wording import say_end
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, find_regret, replay
@@ -97,7 +99,9 @@ class Arena:
             space=space.name,
             strategy=name,
             configs=len(space.configs),
-            failed=len(space.configs) - len(space.times_ns),
+            failures=Counter(
+                say_end(one.outcome, one.exceeds) for one in space.configs if not one.is_timed
+            ),
             best_ns=space.best_ns,
             repetitions=len(runs),
             in_flight=in_flight,

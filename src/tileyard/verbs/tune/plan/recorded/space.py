@@ -17,7 +17,7 @@ from tileyard.base.decoding import decode_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import WELL, Outcome, Record, Value
 from tileyard.base.wording import count_of
-from tileyard.targets.own_sources import describe_excess
+from tileyard.targets.own_sources import find_excess
 from tileyard.verbs.tune.plan.strategies.base import Config, Points
 
 FORMAT: Literal["space 1"] = "space 1"
@@ -49,8 +49,9 @@ class Recorded(Record, omit_defaults=True):
     """One config: its outcome, its time with an interval of 95 %, None if it was not timed.
 
     ``build_s`` and ``run_s`` are what a trial cost, ``other_s`` what the tuner that recorded it added.
-    ``reason`` says why it failed. ``facts`` are those of its binary, known before it runs: registers,
-    spill_bytes, shared_bytes, flops, read_bytes and the like.
+    ``reason`` says why it failed, ``exceeds`` names the limit for which it is too large. ``facts`` are those
+    of its binary, known before it runs: registers, spill_bytes, shared_bytes, flops, read_bytes and the
+    like.
     """
 
     config: dict[str, Value]
@@ -62,6 +63,7 @@ class Recorded(Record, omit_defaults=True):
     run_s: float = 0.0
     other_s: float = 0.0
     reason: str = ""
+    exceeds: str = ""
     facts: dict[str, Value] = {}
 
     @property
@@ -155,11 +157,17 @@ def _is_amount(value: Value | None) -> bool:
 
 
 def _bound(one: Recorded, bounds: Mapping[str, float]) -> Recorded:
-    excess = describe_excess({name: one.amount(name) for name in bounds}, bounds)
-    if not (one.is_timed and excess):
+    excess = find_excess({name: one.amount(name) for name in bounds}, bounds)
+    if excess is None or not one.is_timed:
         return one
-    end = Outcome.COMPILE_ERROR
-    return msgspec.structs.replace(one, outcome=end, reason=excess, time_ns=None, run_s=0.0)
+    return msgspec.structs.replace(
+        one,
+        outcome=Outcome.COMPILE_ERROR,
+        reason=excess.message,
+        exceeds=excess.limit,
+        time_ns=None,
+        run_s=0.0,
+    )
 
 
 def list_parameters(configs: Sequence[Config]) -> dict[str, tuple[Value, ...]]:

@@ -77,6 +77,7 @@ def _record(trial: Trial, objects: ObjectStore) -> Recorded:
         build_s=trial.build_s,
         run_s=trial.run_s,
         reason=next(iter(trial.message.splitlines()), ""),
+        exceeds=trial.exceeds,
         facts={
             **count_built(trial.keys.build, trial.arguments, objects),
             **find_facts(trial, objects),

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome, Trial
 from tileyard.testing.stores import make_trial
-from tileyard.verbs.tune.plan.recorded.replay import Replayed, find_regret, replay
+from tileyard.verbs.tune.plan.recorded.replay import Replayed, as_trial, find_regret, replay
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
 from tileyard.verbs.tune.plan.recorded.studies import list_spaces
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, make_strategy
@@ -156,6 +157,7 @@ def test_a_study_becomes_a_space() -> None:
         outcome=Outcome.COMPILE_ERROR,
         measurement=None,
         message="line one\nline two",
+        exceeds="registers",
     )
     lost = make_trial("r1.4", config={"b": 3}, outcome=Outcome.INFRA_ERROR, measurement=None)
     final = make_trial("r1.5", config={"b": 1}, silicon="x", batch="finals")
@@ -165,7 +167,7 @@ def test_a_study_becomes_a_space() -> None:
     assert [one.header.silicon for one in spaces] == ["x", "y"]
     for space in spaces:
         assert [one.config for one in space.configs] == [{"b": 1}, {"b": 2}]
-        assert space.configs[1].reason == "line one"
+        assert (space.configs[1].reason, space.configs[1].exceeds) == ("line one", "registers")
         assert space.header.parameters == {"b": (1, 2)}
     assert [space.configs[0].build_s for space in spaces] == [2.0, 0.0]
 
@@ -177,6 +179,11 @@ def test_a_bound_fails_what_exceeds_it() -> None:
     failed = space.find({"a": 11, "b": 6})
     assert (failed.outcome, failed.cost_s) == (Outcome.COMPILE_ERROR, 1.0)
     assert failed.reason == "bytes is 12006, and its bound 8999"
+    assert as_trial(space, failed, 1).exceeds == failed.exceeds
+    replayed = Arena(space, "f").replay("random", AT_RANDOM, repetitions=1, trials=5)
+    failures = Counter(str(one.outcome) for one in VALLEY.configs if not one.is_timed)
+    count = sum(one.is_timed for one in VALLEY.configs) - sum(one.is_timed for one in space.configs)
+    assert replayed.failures == failures | {"too large (--bound bytes)": count}
     assert space.best_ns == min(
         one.time_ns or math.inf
         for one in VALLEY.configs
