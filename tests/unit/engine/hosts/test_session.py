@@ -373,21 +373,28 @@ def test_a_host_that_was_down_joins_once_it_is_up(
 def test_each_reason_why_a_host_does_not_come_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not each attempt, nor one that differs in a number from what was said before."""
+    """Not each attempt, nor one that differs in a number from what was said before; also if the command that
+    reaches the host cannot be started for a moment.
+    """
     monkeypatch.setattr(slots, "RETRY_S", 0.01)
     settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
     tries = tmp_path / "tries"
     says = "case $n in 1|2) echo port $n: no route;; 3|4) echo denied;; *) echo gone;; esac"
-    command = ("sh", "-c", f"echo >> {tries}; n=$(wc -l < {tries}); ({says}) >&2; exit 1")
+    reach = tmp_path / "reach"
+    text = f"#!/bin/sh\necho >> {tries}; n=$(wc -l < {tries}); ({says}) >&2; exit 1\n"
     hosts, told = RemoteDevices(NamedHosts(()), settings), list[str]()
     begin = "host far: no agent began there"
-    hosts._absent[Place("far", command, lost_code=ANY_CODE)] = f"{begin}: port 0: no route"
+    place = Place("far", (str(reach),), lost_code=ANY_CODE)
+    hosts._absent[place] = f"{begin}: port 0: no route"
     is_told = asyncio.Event()
 
     def tell(event: Event) -> None:
         assert isinstance(event, Note)
         told.append(event.text)
-        if len(told) == 2:
+        if len(told) == 1:
+            reach.touch(0o755)
+            reach.write_text(text)
+        if len(told) == 3:
             is_told.set()
 
     hosts.emit = tell
@@ -397,6 +404,8 @@ def test_each_reason_why_a_host_does_not_come_is_one_line(
             await is_told.wait()
 
     asyncio.run(use())
+    lack = f"host far: this host cannot start {str(reach)!r}, the command that reaches it: No such file"
+    assert told.pop(0).startswith(lack)
     assert told == [f"{begin}: {why}; it is tried again" for why in ("denied", "gone")]
 
 
