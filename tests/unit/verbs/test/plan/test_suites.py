@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tileyard.base.errors import UsageError
-from tileyard.base.events import CaseEnded, Event
+from tileyard.base.events import CaseEnded, Event, HostJoined
 from tileyard.base.model import Device, KernelWork
 from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench
@@ -17,7 +17,9 @@ from tileyard.service.opened import carry_out
 from tileyard.targets.command.given import VARIABLE
 from tileyard.verbs.test.options.test import start_test
 from tileyard.verbs.test.plan import suites
-from tileyard.verbs.test.result.result import SuiteResult
+from tileyard.verbs.test.plan.plan import make_plan
+from tileyard.verbs.test.result.achieved import Achieved, Span
+from tileyard.verbs.test.result.result import Expected, SuiteResult
 
 pytestmark = pytest.mark.slow
 
@@ -104,3 +106,25 @@ def test_a_bundle_runs_on_cpus_of_one_kind(tmp_path: Path, monkeypatch: pytest.M
     assert asyncio.run(suites._find_hosted(start, bench, suite, None)) == ("cpu", found)
     with pytest.raises(UsageError, match=r"^CPUs of several kinds: cpu:0@a is One, x86-64-v3, "):
         asyncio.run(suites._find_hosted(start, bench, suite, packed))
+
+
+def test_a_device_that_joins_late_is_a_slot_and_tells_nothing_of_launches() -> None:
+    """One that comes once all has run is none."""
+    opened = cast(Any, object.__new__(suites._OpenSuite))
+    opened._achieved = Achieved()
+    ran = {"a": ("cpu:0", 10.0, 12.0), "b": ("cpu:1", 10.25, 14.0), "d": ("cpu:0", 12.5, 13.0)}
+    for case, (device, begin, end) in {**ran, "c": ("cpu:0@late", 11.5, 14.0)}.items():
+        opened._achieved.spans.append(Span(case=case, device=device, begin=begin, end=end))
+    for host, at in (("late", 11.0), ("after", 15.0)):
+        joined = Device(name=f"cpu:0@{host}", kind="cpu", identity="x")
+        opened._achieved(HostJoined(host=host, at=at, devices=(joined,)))
+    cases = [SimpleNamespace(id=name, work=SimpleNamespace(devices=1)) for name in "abcd"]
+    own = tuple(Device(name=f"cpu:{number}", kind="cpu", identity="x") for number in range(2))
+    opened._devices, opened._target_of = {"cpu": own}, lambda _: "cpu"
+    opened._outlook = SimpleNamespace(selection=SimpleNamespace(cases=cases))
+    opened._costs = SimpleNamespace(shares_cores=False)
+    expected = [Expected(case=case.id, testcase=case.id, seconds=1.0) for case in cases]
+    opened._parts = [SimpleNamespace(cases=cases, plan=make_plan(expected, 2), target="cpu")]
+    (found,), started = opened._measure(SimpleNamespace(began_at=9.0))
+    assert (found.slots, started.startup_s, started.launch_s) == (3, 0.5, 0.25)
+    assert "2.0 s before the last of 3 slots had joined" in found.reason
