@@ -3,15 +3,20 @@
 import asyncio
 import itertools
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.verbs.tune.plan.test_study import StillClock, measured
 
+from tileyard.base.errors import UsageError
+from tileyard.base.events import Note, RunStarted
 from tileyard.base.model import Batch, Device, Keys, Outcome, Trial, Value
-from tileyard.verbs.tune.options import Shape, TuneRequest
-from tileyard.verbs.tune.plan import table
+from tileyard.service.runs import Plan
+from tileyard.verbs.tune.options import Shape, StartTable, TuneOptions, TuneRequest, start_tune
+from tileyard.verbs.tune.plan import table, tables
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import (
@@ -21,6 +26,7 @@ from tileyard.verbs.tune.plan.table import (
     draw_curve,
     find_fewest,
 )
+from tileyard.verbs.tune.plan.tables import open_table
 from tileyard.verbs.tune.result.records import TableResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x")
@@ -214,6 +220,49 @@ def test_a_budget_is_for_all_shapes_alike() -> None:
     assert [one.study.budgets.screening_s for one in Run(latencies, budget_s=600.0).studies] == [
         576.0
     ] * 2
+
+
+def start_many(options: TuneOptions) -> StartTable:
+    """What begins a table for three shapes with these options."""
+    shapes = tuple(Shape(arguments={"M": m}) for m in (1, 2, 3))
+    return StartTable(tune=start_tune("k.py", "k", options), shapes=shapes, within=0.05)
+
+
+def test_a_strategy_with_a_process_of_its_own_is_for_one_shape() -> None:
+    """Many shapes would start as many at once; nothing is opened."""
+    start = start_many({"strategy": "optuna-tpe"})
+    with pytest.raises(UsageError, match="optuna-tpe would need a process for each shape"):
+        asyncio.run(open_table(start, cast(Any, None), [DEVICE], cast(Any, None)))
+
+
+def test_notes_of_studies_are_those_of_their_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What several have in common is said once, and what won elsewhere is counted in one line."""
+    run = Run({1: {16: 1.0}, 2: {16: 1.0}, 3: {16: 1.0}})
+    studies = [one.study for one in run.studies]
+    for study in studies[:2]:
+        study.space.origins = ("M=4",)
+    plans = iter(
+        Plan(
+            source=study,
+            fold=cast(Any, None),
+            authors=cast(Any, None),
+            grounds={},
+            begun=RunStarted(title="tune k", run="", cases=5),
+            notes=[Note(text=text) for text in ("common", study.space.describe_start()) if text],
+            find_excess=lambda: "",
+        )
+        for study in studies
+    )
+
+    async def open_next(*_: object) -> Plan[Any]:
+        return next(plans)
+
+    monkeypatch.setattr(tables, "open_study", open_next)
+    bench = cast(Any, SimpleNamespace(store=None))
+    plan = asyncio.run(open_table(start_many({}), bench, [DEVICE], cast(Any, None)))
+    told = [note.text for note in plan.notes]
+    assert told == ["common", "configs that won elsewhere are tried first for 2 shapes"]
+    assert (plan.begun.title, plan.begun.cases) == ("tune k for 3 shapes", 15)
 
 
 def test_what_has_not_met_is_in_no_table() -> None:
