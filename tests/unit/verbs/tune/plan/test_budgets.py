@@ -95,6 +95,18 @@ def test_the_first_reason_stays() -> None:
     assert budgets.over[0] == "gain"
 
 
+@pytest.mark.parametrize(("closed_s", "reason"), [(4.0, "done"), (9.0, "budget")])
+def test_what_finals_spend_ended_no_screening(closed_s: float, reason: str) -> None:
+    """Once it is over its reason stays, or the lack of one."""
+    clock = StillClock()
+    budgets = Budgets(TuneRequest(budget_s=10.0, until_gain=0.02), clock)
+    clock.now_s = closed_s
+    budgets.close()
+    clock.now_s = 11.0
+    budgets.expect(0.0)
+    assert budgets.over[0] == reason
+
+
 def test_a_study_ends_once_little_gain_is_expected() -> None:
     """Also if more was expected again afterwards; the finals are held, and the result says why."""
     bench, told = hopeful([0.5, 0.1, 0.009, 0.5], until_gain=0.01)

@@ -180,6 +180,20 @@ def test_a_result_says_when_configs_had_ended_and_how_many_were_rejected() -> No
     assert (result.ended_s, result.rejected) == ((3.0, 7.0), 5)
 
 
+def test_a_config_that_is_measured_again_ended_when_it_did_first() -> None:
+    """Its second trial replaces the first, and the curve of the best so far has the first one's moment."""
+    bench = Bench({16: 30.0, 32: 25.0})
+    bench.times = {"c0002": replace(measured(3766.0, count=3), low_ns=103.0)}
+    for now_s in (3.0, 7.0, 11.0):
+        bench.clock.now_s = now_s
+        for batch in asyncio.run(bench.study.ask(1)):
+            bench.asked.append(batch)
+            for trial in bench.trials(batch):
+                bench.study.tell(trial)
+    assert bench.asked[-1].id == "c0002-again2"
+    assert bench.drive().ended_s == (3.0, 7.0)
+
+
 def test_a_wrong_result_never_wins() -> None:
     """A config whose output was wrong is not a contender, however fast."""
     result = Bench({16: 400.0, 32: -1.0, 64: 300.0}).drive()

@@ -1,26 +1,34 @@
 """Which bundles can be tuned, and the space that one is opened as."""
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.unit.verbs.tune.plan.test_study import StillClock
 
 from tileyard.base.errors import BundleError, TileyardError, UsageError
 from tileyard.base.model import (
     BuildKey,
     Case,
     CommandWork,
+    Device,
     Digest,
     GoldenKey,
     KernelWork,
     Step,
     Tolerance,
+    Trial,
 )
+from tileyard.base.settings import Settings
+from tileyard.service.bench import Bench
 from tileyard.verbs.test.plan.packed import PackedSuite
 from tileyard.verbs.test.result.result import Suite, SuiteCase
-from tileyard.verbs.tune.options import TuneRequest
-from tileyard.verbs.tune.plan.tuning import PackedSpace, open_packed
+from tileyard.verbs.tune.options import TuneRequest, start_tune
+from tileyard.verbs.tune.plan.study import Study
+from tileyard.verbs.tune.plan.tuning import PackedSpace, open_packed, plan_study
 from tileyard.workers.protocol import Golden, RunEntry
 
 DETAILS = msgspec.json.encode(PackedSpace(file="k.py", flops=5.0, run_s=3.0)).decode()
@@ -47,6 +55,27 @@ def make_work(block: object, size: int = 8) -> KernelWork:
     return KernelWork(
         kernel="k", arguments={"M": size}, config={"block": block}, tolerance=tolerance
     )
+
+
+def test_a_budget_begins_with_the_run(tmp_path: Path) -> None:
+    """Whatever it takes until the study is planned, such as reading what is known, is part of it."""
+    packed = open_packed(make_packed(*map(make_work, (1, 2))), "", TuneRequest(), "s.tyb")
+    clock = StillClock()
+    client = cast(Any, SimpleNamespace(tell_event=lambda _: None))
+    bench = Bench(Settings(home=tmp_path, lock_dir=tmp_path, cores=(0,)), client)
+    bench.clock, bench.started_s = cast(Any, clock), 0.0
+
+    def recall(*_: str) -> list[Trial]:
+        clock.now_s += 30.0
+        return []
+
+    start = start_tune("k.py", "k", {"budget": "100s"})
+    device = Device(name="cpu:0", kind="cpu", identity="x", cores=(0,))
+    authors = cast(Any, SimpleNamespace(cores=()))
+    plan = asyncio.run(plan_study(start, bench, [device], authors, packed.space, recall))
+    assert isinstance(plan.source, Study)
+    assert clock.now_s > 0
+    assert plan.source.budgets.left_s == 100.0 - clock.now_s
 
 
 def test_a_bundle_is_a_space() -> None:
