@@ -3,10 +3,10 @@
     python benchmarks/time_to_best.py [--only NAME] [--runs 10] [--budget 120] [--devices cpu:cores=1]
 
 Kernels are those of `space_kernels.py`, whose spaces were recorded on this host before: the recorded times
-say which configs are that good. Nothing was built before. Beside `bayes`, `model` and `random`: Optuna's own
-ask and tell loop (TPE), which builds and runs each config that it asks for by `tileyard.tune`. All runs of a
-tuner have different seeds, and the tuners take turns. A run ends with the first such config; what was not
-found within the budget counts as infinite.
+say which configs are that good. Nothing was built before. Beside `bayes`, `model`, `random` and `optuna-tpe`:
+Optuna's own ask and tell loop (TPE), which builds and runs each config that it asks for by `tileyard.tune`.
+All runs of a tuner have different seeds, and the tuners take turns. A run ends with the first such config;
+what was not found within the budget counts as infinite.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from tileyard.api.kernels import settings_for
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import InterruptedRunError, TileyardError
 from tileyard.base.events import CaseEnded, Event
+from tileyard.base.model import WELL, Trial
 from tileyard.service.client import RunClient
 from tileyard.show.console import Console, new_table, print_table
 from tileyard.verbs.tune.options import start_tune
@@ -39,7 +40,7 @@ HERE = Path(__file__).parent
 KERNELS = HERE / "space_kernels.py"
 NAMES = ("product", "attention")
 NEAR = 1.02
-OWN = ("bayes", "model", "random")
+OWN = ("bayes", "model", "random", "optuna-tpe")
 
 
 @dataclass(frozen=True)
@@ -56,24 +57,26 @@ class Task:
 class Watch:
     """Ends a study once a good config has ended: ``found_s`` is when. ``trials`` have ended."""
 
-    def __init__(self, good: frozenset[str]) -> None:
+    def __init__(self, good: frozenset[str], budget_s: float) -> None:
         self._good = good
+        self._budget_s = budget_s
         self._began_s = time.monotonic()
         self.found_s = math.inf
         self.trials = 0
         self.client: RunClient[Any] | None = None
 
-    def see(self, config: Mapping[str, Any]) -> bool:
-        """A config has ended; whether it is a good one."""
+    def see(self, trial: Trial) -> bool:
+        """A config has ended; whether it is a good one, or the time is over."""
         self.trials += 1
-        if canonical_json(config) not in self._good:
-            return False
-        self.found_s = min(self.found_s, time.monotonic() - self._began_s)
-        return True
+        now_s = time.monotonic() - self._began_s
+        is_good = trial.outcome in WELL and canonical_json(trial.config) in self._good
+        if is_good and now_s <= self._budget_s:
+            self.found_s = min(self.found_s, now_s)
+        return self.found_s < math.inf
 
     def hear(self, event: Event) -> None:
         """Take in an event of a run."""
-        if isinstance(event, CaseEnded) and self.see(event.trial.config) and self.client:
+        if isinstance(event, CaseEnded) and self.see(event.trial) and self.client:
             self.client.stop(now=True)
 
 
@@ -105,17 +108,19 @@ def run_optuna(task: Task, watch: Watch) -> None:
             config = {
                 key: trial.suggest_categorical(key, values) for key, values in task.axes.items()
             }
-            measured = None
-            with suppress(TileyardError):  # `where` rejects it
+            try:
                 found = tileyard.tune(
                     kernel, config=config, home=home, devices=task.device, progress=False
                 )
-                measured = found.result.trials[0].measurement
-            if measured is None:
+            except TileyardError:  # `where` rejects it
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                continue
+            (ended,) = found.result.trials
+            if ended.measurement is None:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(trial, measured.median_ns)
-            if watch.see(config):
+                study.tell(trial, ended.measurement.median_ns)
+            if watch.see(ended):
                 return
 
 
@@ -140,7 +145,7 @@ def main() -> None:
         good = frozenset(canonical_json(one.config) for one in timed if one.time_ns <= limit_ns)
         taken: dict[str, list[Watch]] = {}
         for seed, tuner in itertools.product(range(given.runs), (*OWN, "Optuna")):
-            watch = Watch(good)
+            watch = Watch(good, given.budget)
             taken.setdefault(tuner, []).append(watch)
             task = Task(name, space.header.parameters, seed, given.budget, given.devices)
             if tuner in OWN:

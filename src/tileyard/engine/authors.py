@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -157,7 +157,7 @@ class AuthorLanes:
         self._idle: asyncio.PriorityQueue[int] = asyncio.PriorityQueue()
         self._idle.put_nowait(0)
         self._ended: set[int] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._pace = Pace()
         self._is_single = False
         lanes.files.append(self)
@@ -167,13 +167,14 @@ class AuthorLanes:
         await self._processes[0].begin()
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question, once a process is idle."""
+        """Ask one question, once a process is idle; it is not before the answer has come, whoever waits."""
         while True:
             number = await self._idle.get()
-            try:
-                reply = await self._ask(number, request, limit_s)
-            finally:
-                self._put_back(number)
+            asking: asyncio.Task[Any] = asyncio.create_task(
+                self._ask_idle(number, request, limit_s)
+            )
+            self._keep(asking)
+            reply: AnswerT | Failed | None = await asyncio.shield(asking)
             if reply is not None:
                 self.footprint = self._processes[number].footprint
                 return reply
@@ -196,6 +197,14 @@ class AuthorLanes:
         return bool(given_up)
 
     # ---- inside -----------------------------------------------------------------------------
+
+    async def _ask_idle(
+        self, number: int, request: Question[AnswerT], limit_s: float
+    ) -> AnswerT | Failed | None:
+        try:
+            return await self._ask(number, request, limit_s)
+        finally:
+            self._put_back(number)
 
     async def _ask(
         self, number: int, request: Question[AnswerT], limit_s: float
@@ -254,8 +263,10 @@ class AuthorLanes:
     def _count(self) -> int:
         return len(self._processes) - len(self._ended)
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._keep(asyncio.create_task(work))
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -220,6 +220,28 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
+def test_an_answer_that_nobody_waits_for_is_not_that_of_the_next_question() -> None:
+    """The process answers one question at a time, and the first answer is taken in all the same."""
+    gate = asyncio.Event()
+    file = File(make_lanes(1), lambda process: setattr(process, "gate", gate))
+
+    async def work() -> None:
+        author = file.open()
+        first = asyncio.create_task(author.ask(golden(1), 1.0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        second = asyncio.create_task(author.ask(golden(2), 1.0))
+        await asyncio.wait({first})
+        assert first.cancelled()
+        assert file.processes[0].asked == [golden(1)]
+        gate.set()
+        assert isinstance(await second, Golden)
+        await author.close()
+
+    run(work())
+
+
 def test_one_lane_is_one_process() -> None:
     """With one lane nothing further is started, however much is left."""
     file = File(make_lanes(1))

@@ -17,9 +17,10 @@ ANY_CODE = -1000
 """As the ``lost_code`` of a place: any exit code may be that of a lost connection."""
 START_LIMIT_S = 60.0
 ELSEWHERE = """\
+ended=
+trap ended=1 HUP INT TERM
 cd && scratch=$(mktemp -d -t tileyard-host-XXXXXXXX) || exit
-trap : HUP INT TERM
-"$0" "$@" --scratch "$scratch"
+[ "$ended" ] || "$0" "$@" --scratch "$scratch"
 status=$?
 rm -rf "$scratch"
 exit $status

@@ -2,25 +2,30 @@
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore, canonical_json
-from tileyard.base.errors import InvalidProgramError
+from tileyard.base.errors import DamagedError, InvalidProgramError, TileyardError
 from tileyard.base.model import WELL, BuildKey, Trial, Value
 from tileyard.ir.reader import read_program
 from tileyard.ir.work import count_work
 from tileyard.targets.registry import PROGRAM_FILE
-from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Work
+from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Subject, Work
 from tileyard.workers.protocol import Failed
 
 Count = Callable[[Config], Awaitable[Work | Failed]]
 """Counts the work of a config."""
+AHEAD: Final = 8
+"""Configs that are asked for together."""
 REST: Final = 2.0
+MOST_REST_S: Final = 0.5
 """Rest after each count, in times of its length: the author elaborates what is built next, too."""
-MOST_TIMES: Final = 300
+MOST_FAILED: Final = 3
+"""Failures after which no more is counted: each may end the author's process, which imports all again."""
+MOST_TIMES: Final = 100
 """Latest times of a kernel's other arguments and devices from which costs are learnt."""
 
 
@@ -34,29 +39,30 @@ def count_built(build: BuildKey, arguments: Mapping[str, Value], objects: Object
     numbers = {name: value for name, value in arguments.items() if type(value) is int}
     try:
         program = read_program(artifact.file(PROGRAM_FILE).read_text(encoding="utf-8"))
-    except InvalidProgramError:
+    except (InvalidProgramError, DamagedError):
         return {}
     return {name: round(amount) for name, amount in count_work(program, numbers).items()}
 
 
 def list_subjects(
-    recorded: Iterable[Trial], objects: ObjectStore
-) -> Sequence[Sequence[tuple[Work, float]]]:
-    """The work and the times of the latest trials, per arguments and silicon."""
-    subjects: defaultdict[str, list[tuple[Work, float]]] = defaultdict(list)
+    recorded: Iterable[Trial], objects: ObjectStore, units_of: Mapping[str, int]
+) -> list[Subject]:
+    """The work and the times of the latest trials, of each arguments, target and silicon by themselves.
+    ``units_of`` has those of known silicon; how blocks are divided elsewhere is not known.
+    """
+    subjects: defaultdict[tuple[str, str], list[tuple[Work, float]]] = defaultdict(list)
     timed = [one for one in recorded if one.outcome in WELL and one.measurement is not None]
     for trial in timed[-MOST_TIMES:]:
-        if trial.measurement is not None and (
-            work := count_built(trial.keys.build, trial.arguments, objects)
-        ):
-            subject = canonical_json((trial.arguments, trial.silicon))
-            subjects[subject].append((work, trial.measurement.median_ns))
-    return list(subjects.values())
+        work = count_built(trial.keys.build, trial.arguments, objects)
+        if work and trial.measurement is not None:
+            subject = canonical_json((trial.arguments, trial.target))
+            subjects[subject, trial.silicon].append((work, trial.measurement.median_ns))
+    return [(units_of.get(silicon, 1), times) for (_, silicon), times in subjects.items()]
 
 
 class Foresight:
     """Counts the work of one config after another, each in a ``turn`` that it shares with other studies; once
-    nothing is wanted it waits for ``wake``. If that fails it ends, and ``tell`` gets the reason.
+    nothing is wanted it waits for ``wake``. If that fails too often it ends, and ``tell`` gets the reason.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Foresight:
         self._count = count
         self._turn = turn
         self._tell = tell
+        self._wanted: deque[Config] = deque()
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -79,15 +86,29 @@ class Foresight:
         await asyncio.wait({self._task})
 
     async def _run(self) -> None:
+        failed = 0
         while True:
             self._news.clear()
-            while configs := self._strategy.list_unforeseen(1):
+            for config in iter(self._next, None):
                 async with self._turn:
                     began_s = time.monotonic()
-                    work = await self._count(configs[0])
+                    try:
+                        work = await self._count(config)
+                    except TileyardError as error:
+                        work = Failed(message=error.message, is_final=True)
                     if isinstance(work, Failed):
-                        self._tell(work.message)
-                        return
-                    self._strategy.foresee(configs[0], work)
-                    await asyncio.sleep(REST * (time.monotonic() - began_s))
+                        failed += 1
+                        if failed == MOST_FAILED or work.is_final:
+                            self._tell(work.message)
+                            return
+                        work = {}
+                    self._strategy.foresee(config, work)
+                    took_s = time.monotonic() - began_s
+                    await asyncio.sleep(min(REST * took_s, MOST_REST_S))
             await self._news.wait()
+
+    def _next(self) -> Config | None:
+        """The config whose work is wanted next; None if there is none."""
+        if not self._wanted:
+            self._wanted.extend(self._strategy.list_unforeseen(AHEAD))
+        return self._wanted.popleft() if self._wanted else None

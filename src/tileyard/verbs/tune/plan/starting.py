@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tileyard.service.bench import Bench
 from tileyard.show.words import format_config
 from tileyard.store.base import BUILD_FAILURES, REUSABLE, Store, TrialQuery
 from tileyard.store.choices import Choice, list_choices, measure_distance
+from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.options import StartTune
 from tileyard.verbs.tune.plan.deciding import is_screening
 from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
@@ -166,17 +167,19 @@ def tell_recorded(
             space.tell(goals.judge(replace(trial, reused=True)))
 
 
-def list_elsewhere(
-    recorded: Iterable[Trial], target: str, devices: Sequence[Device], space: OpenSpace
-) -> list[Trial]:
-    """Trials for other arguments, silicon or targets of this kind."""
-    silicon = {device.identity for device in devices}
-    return [
-        one
-        for one in recorded
-        if one.target.partition(":")[0] == target.partition(":")[0]
-        and (one.arguments != space.arguments or one.silicon not in silicon)
-    ]
+def split_recorded(
+    recorded: Iterable[Trial], target: str, silicon: Collection[str], space: OpenSpace
+) -> tuple[list[Trial], list[Trial]]:
+    """Trials for this target, silicon and arguments; and for others: on GPUs also for other architectures."""
+    takes_any, kind = find_needs(target).native, target.partition(":")[0]
+    own, others = [], []
+    for one in recorded:
+        is_same = one.target == target
+        if is_same and one.arguments == space.arguments and one.silicon in ("", *silicon):
+            own.append(one)
+        elif one.silicon and (is_same or (takes_any and one.target.partition(":")[0] == kind)):
+            others.append(one)
+    return own, others
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,14 +31,20 @@ from tileyard.targets.registry import count_units, find_needs
 from tileyard.verbs.test.plan.packed import PackedSuite, check_suite, unpack_suite
 from tileyard.verbs.tune.options import StartTune, TuneRequest
 from tileyard.verbs.tune.plan.finals import judge_finals, select_last
-from tileyard.verbs.tune.plan.foresight import Count, Foresight, count_built, list_subjects
+from tileyard.verbs.tune.plan.foresight import (
+    MOST_TIMES,
+    Count,
+    Foresight,
+    count_built,
+    list_subjects,
+)
 from tileyard.verbs.tune.plan.goals import Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
 from tileyard.verbs.tune.plan.starting import (
     Recall,
     begin_with_known,
-    list_elsewhere,
     recall_in,
+    split_recorded,
 )
 from tileyard.verbs.tune.plan.strategies.ahead import Ahead
 from tileyard.verbs.tune.plan.strategies.base import Foresees, Points, Work, weigh
@@ -71,18 +77,23 @@ async def _begin_ahead(  # noqa: PLR0913 - as plan_study
     count: Count | None,
 ) -> None:
     """Start what a strategy has computed beside the trials; it ends after the screening, or with the run."""
+    request, tell = start.request, bench.conversation.tell_event
     strategy: object = space.strategy
-    tell = bench.conversation.tell_event
+    if isinstance(strategy, Foresees) and (request.pareto or request.finals_only):
+        return  # nothing is chosen by times alone, or nothing at all
     owned = {core for device in devices for core in device.cores}
     if isinstance(strategy, Ahead | Foresees) and owned.intersection(authors.cores):
-        name = start.request.strategy
-        text = f"{name} disturbs times: it computes on timed cores, as no other is left"
+        text = f"{request.strategy} disturbs times: it computes on timed cores, as no other is left"
         tell(Note(text=text, level="warning"))
     if isinstance(strategy, Foresees):
+        units = {device.identity: count_units(start.target, device) for device in devices}
         recorded = recall(space.kernel) if start.reuse else []
-        others = list_elsewhere(recorded, start.target, devices, space)
-        units = count_units(start.target, devices[0])
-        strategy.begin_with(units, list_subjects(others, bench.objects))
+        own, others = split_recorded(recorded, start.target, units, space)
+        subjects = list_subjects(others, bench.objects, units)
+        strategy.begin_with(min(units.values()), subjects)
+        for trial in own[-MOST_TIMES:]:
+            work = count_built(trial.keys.build, trial.arguments, bench.objects)
+            strategy.foresee(trial.config, work)
         said = "of further configs the strategy does not know the work: "
         space.foresight = Foresight(
             strategy,

@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from tests.doubling import write_doubling
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import DamagedError
 from tileyard.base.model import BuildKey, Measurement, Outcome
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.foresight import Count, Foresight, list_subjects
@@ -24,14 +26,18 @@ async def watch(model: Model, count: Count) -> list[str]:
     is_over = asyncio.Event()
     left = BLOCKS.size
 
+    def end(why: str) -> None:
+        said.append(why)
+        is_over.set()
+
     async def note(config: Config) -> Work | Failed:
         nonlocal left
         work, left = await count(config), left - 1
-        if not left or isinstance(work, Failed):
+        if not left:
             is_over.set()
         return work
 
-    foresight = Foresight(model, note, asyncio.Lock(), said.append)
+    foresight = Foresight(model, note, asyncio.Lock(), end)
     while not model.is_exhausted:
         model.ask(1)
         foresight.wake()
@@ -66,15 +72,27 @@ def test_an_author_counts_the_work_of_every_config(tmp_path: Path) -> None:
     }
 
 
-def test_a_host_that_fails_ends_the_counting() -> None:
+@pytest.mark.parametrize(
+    ("end", "known"),
+    [
+        (Failed(message="killed", outcome=Outcome.INFRA_ERROR, is_final=True), 1),
+        (Failed(message="killed", outcome=Outcome.CRASHED), 3),
+        (DamagedError("killed"), 1),
+    ],
+)
+def test_what_fails_too_often_ends_the_counting(end: Failed | DamagedError, known: int) -> None:
     """With one message; the search goes on without."""
     model = Model(BLOCKS, trials=4, seed=0)
+    asked: list[Config] = []
 
-    async def count(_config: Config) -> Work | Failed:
-        return Failed(message="the kernel file's process was killed", outcome=Outcome.INFRA_ERROR)
+    async def count(config: Config) -> Work | Failed:
+        asked.append(config)
+        if isinstance(end, DamagedError):
+            raise end
+        return end
 
-    said = asyncio.run(watch(model, count))
-    assert said == ["the kernel file's process was killed"]
+    assert asyncio.run(watch(model, count)) == ["killed"]
+    assert len(asked) == known
     assert not model._rows
 
 
@@ -85,4 +103,4 @@ def test_what_is_not_kept_teaches_nothing(tmp_path: Path) -> None:
     )
     trial = make_trial("t", outcome=Outcome.PASSED, measurement=measured)
     trial = replace(trial, keys=replace(trial.keys, build=BuildKey("gone")))
-    assert list_subjects([trial], ObjectStore(tmp_path)) == []
+    assert list_subjects([trial], ObjectStore(tmp_path), {}) == []

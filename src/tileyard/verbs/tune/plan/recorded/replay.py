@@ -14,8 +14,8 @@ from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Points, Strategy, weigh
 
-FORESEEN: Final = 16
-"""Configs whose work an author counts while one is built and run, as it usually takes."""
+FORESEEN: Final = 8
+"""Configs whose work an author counts while one is built and run; none before the first."""
 
 
 class MakeStrategy(Protocol):
@@ -82,7 +82,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         and held_s < device_budget_s
         and (gain is None or until_gain is None or gain >= until_gain)
     ):
-        if isinstance(strategy, Foresees):
+        if isinstance(strategy, Foresees) and begun:
             for config in strategy.list_unforeseen(FORESEEN):
                 strategy.foresee(config, space.find(config).facts)
         await opened.draw(begun + in_flight - len(under_way))

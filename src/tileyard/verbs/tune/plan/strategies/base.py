@@ -206,9 +206,9 @@ class Strategy(Protocol):
     """Chooses the configs of one study, while any number of those that it has proposed are under way.
 
     No method waits: what takes long belongs in a process of its own (``Ahead``), and its result in a later
-    proposal. Else equal seeds, limits and results give equal proposals. ``learns``: proposals depend on
-    results. Such a strategy is asked for no more than can be tried now, and learns what was recorded before;
-    others are asked ahead.
+    proposal. Else, and unless it ``Foresees``, equal seeds, limits and results give equal proposals.
+    ``learns``: proposals depend on results. Such a strategy is asked for no more than can be tried now, and
+    learns what was recorded before; others are asked ahead.
     """
 
     learns: bool
@@ -255,13 +255,19 @@ Work = Mapping[str, Value]
 """Amounts of what a launch does, by name, as ``ir/work.py`` counts them; empty if they are not known."""
 
 
+Subject = tuple[int, Sequence[tuple[Work, float]]]
+"""Units of a device (cores, multiprocessors) among which blocks are divided, 1 if they are not known; and the
+work of configs with their times in ns.
+"""
+
+
 @runtime_checkable
 class Foresees(Protocol):
     """A strategy that wants to know the work of configs before it proposes them."""
 
-    def begin_with(self, units: int, subjects: Sequence[Sequence[tuple[Work, float]]]) -> None:
-        """Learn that blocks run on so many ``units``, cores or multiprocessors; and the work and the times in
-        ns of the kernel's configs for other arguments, or on other devices: of each such subject by itself.
+    def begin_with(self, units: int, subjects: Sequence[Subject]) -> None:
+        """Learn the units of the device; and the times of the kernel's configs for other arguments, or on
+        other devices: of each such subject by itself.
         """
         ...
 

@@ -51,6 +51,10 @@ PATIENCE: Final = 20
 """Results for which a small gain must be expected: a model that knows little is often sure too early."""
 
 
+NOTHING: Final = 1e-9
+"""A difference of logarithms of times that is rounding."""
+
+
 class Bayes(Proposing):
     """Proposes the candidate of the largest expected improvement, times the probability that it succeeds.
 
@@ -129,7 +133,7 @@ class Bayes(Proposing):
         """Of some random points the one that is expected to be fastest, or is farthest from those before."""
         numbers = self._draw(SPREAD)
         features = self._encoding.features_of(self._encoding.places_of(numbers))
-        if np.ptp(expected := self._expect(numbers)):
+        if np.ptp(expected := self._expect(numbers)) > NOTHING:
             chosen = int(np.argmin(expected))
         elif len(self._spread):
             away = np.square(features[:, None] - self._spread).sum(axis=2)

@@ -6,13 +6,15 @@ from typing import Final
 
 import numpy as np
 
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Subject, Work
 from tileyard.verbs.tune.plan.strategies.bayes import CENTRES, FIRST, GROWTH, Bayes
 from tileyard.verbs.tune.plan.strategies.costs import USUAL, learn, list_amounts, predict
 from tileyard.verbs.tune.plan.strategies.gaussian import Floats
 
 MOST_FORESEEN: Final = 2000
-"""Configs whose work is asked for at most."""
+"""Configs whose work is known, at most."""
+MOST_ASKED: Final = 4 * MOST_FORESEEN
+"""Configs whose work is asked for, at most: ``where`` may reject many."""
 MOST_SPREAD: Final = 500
 """Random ones among them; the others are near the best."""
 NEAREST: Final = 3
@@ -44,12 +46,12 @@ class Model(Bayes):
         self._usual = self._costs = costs
         self._learn_at = FIRST
 
-    def begin_with(self, units: int, subjects: Sequence[Sequence[tuple[Work, float]]]) -> None:
+    def begin_with(self, units: int, subjects: Sequence[Subject]) -> None:
         """See ``Foresees``."""
         self._units = units
-        for subject in subjects:
-            pairs = [(list_amounts(work, units), time_ns) for work, time_ns in subject]
-            known = [(amounts, math.log(time_ns)) for amounts, time_ns in pairs if amounts]
+        for own, timed in subjects:
+            pairs = [(list_amounts(work, own), time_ns) for work, time_ns in timed]
+            known = [(one, math.log(max(time_ns, 1e-3))) for one, time_ns in pairs if one]
             if len(known) >= FIRST:
                 amounts, times = zip(*known, strict=True)
                 self._elsewhere.append((np.array(amounts), np.array(times)))
@@ -57,15 +59,15 @@ class Model(Bayes):
             self._costs = learn(self._elsewhere, self._usual)
 
     def list_unforeseen(self, limit: int) -> Sequence[Config]:
-        """First those that were proposed, then neighbours of the best, and others at random. See
-        ``Foresees``.
-        """
+        """First those under way, then neighbours of the best, and others at random. See ``Foresees``."""
         numbers: dict[int, None] = {}
-        room = 0 if self._amount else min(limit, MOST_FORESEEN - len(self._asked))
-        for find in (self._list_proposed, self._list_near, self._list_random):
+        is_over = len(self._rows) >= MOST_FORESEEN or len(self._asked) >= MOST_ASKED
+        room = 0 if is_over or self._amount else limit
+        for find in (self._list_begun, self._list_near, self._list_random):
             if len(numbers) < room:
-                numbers |= dict.fromkeys(one for one in find() if one not in self._asked)
-        chosen = list(numbers)[: max(room, 0)]
+                new = (one for one in find() if one not in self._asked | self._failed.keys())
+                numbers |= dict.fromkeys(new)
+        chosen = list(numbers)[:room]
         self._asked.update(chosen)
         return [self._points.config_at(number) for number in chosen]
 
@@ -77,8 +79,9 @@ class Model(Bayes):
             self._waiting.append((number, amounts))
             self._rows[number] = len(self._rows)
 
-    def _list_proposed(self) -> list[int]:
-        return [*self._times, *self._under_way]
+    def _list_begun(self) -> list[int]:
+        """Of those that were proposed here; the times that earlier studies recorded are many."""
+        return [*self._under_way, *self._proposed.intersection(self._times)]
 
     def _list_near(self) -> list[int]:
         best = sorted(self._times, key=self._times.__getitem__)[:CENTRES]

@@ -171,7 +171,7 @@ def test_what_work_costs_is_learnt_from_other_shapes() -> None:
         for config in map(points.config_at, range(points.size))
     ]
     first = []
-    for subjects in ((), (elsewhere,)):
+    for subjects in ((), ((1, elsewhere),)):
         strategy = Model(points, trials=8, seed=0)
         strategy.begin_with(1, subjects)
         for config in strategy.list_unforeseen(100):
@@ -187,7 +187,7 @@ def test_work_that_makes_no_sense_is_none(blocks: float | str | None) -> None:
     """As in the file of a foreign tuner, whose facts are of its own."""
     work = {"vendor": "x", "steps": -1.0} | ({} if blocks is None else {"blocks": blocks})
     strategy = Model(TILES, trials=9, seed=0)
-    strategy.begin_with(2, [[(work, 1.0)] * 9])
+    strategy.begin_with(2, [(2, [(work, 1.0)] * 9)])
     strategy.foresee(TILES.config_at(0), work)
     assert len(study(strategy, 20)) == 20
 
