@@ -127,9 +127,9 @@ class CommandLine:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The whole environment of a command, which knows nothing of pytest: TVM asks for its variable. Nor
-        of the target that other tests have chosen for TileLang in their own process.
+        of the target that other tests have chosen for TileLang in their own process, nor of its threads.
         """
-        ours = ("PYTEST_", "TILELANG_DEFAULT_TARGET")
+        ours = ("PYTEST_", "TILELANG_DEFAULT_TARGET", "OPENBLAS_NUM_THREADS")
         outer = {key: text for key, text in os.environ.items() if not key.startswith(ours)}
         own = {
             "TILEYARD_HOME": str(self.home),

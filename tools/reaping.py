@@ -17,7 +17,12 @@ def main() -> int:
     """The exit status of the program, once it has ended."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # tests/conftest.py undoes it for the program
-    environment = {**os.environ, "TILEYARD_TEST_ROOT": str(os.getpid())}
+    # BLAS of small matrices by several threads is no faster, and they wait for each other in a loop.
+    environment = {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "TILEYARD_TEST_ROOT": str(os.getpid()),
+    }
     command = [sys.executable, *sys.argv[1:]]
     with subprocess.Popen(command, env=environment) as program:
         while True:
