@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from tests.costs import Costs, Counting, read_budget
 from tests.in_process import no_engine, run_here
@@ -190,6 +191,8 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # not the process that only hands tests out
         folder = Path(config.option.basetemp)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        if hasattr(config, "workerinput"):
+            rewrite_share(config)
         use_compiled(str(find_shared(folder) / "compiled"))
         config.pluginmanager.register(Counting(folder.with_name(f"{folder.name}-starts")))
     if not hasattr(config, "workerinput"):
@@ -203,6 +206,20 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def rewrite_share(config: pytest.Config) -> None:
+    """Rewrite the assertions of a share of the test files: all processes find all files at the same time,
+    and each would rewrite them all.
+    """
+    number = int(config.workerinput["workerid"].removeprefix("gw"))  # type: ignore[attr-defined]
+    count = config.workerinput["workercount"]  # type: ignore[attr-defined]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[number::count]:
+        pyc = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if not pyc.exists() or pyc.stat().st_mtime < path.stat().st_mtime:
+            pyc.parent.mkdir(parents=True, exist_ok=True)
+            source_hash, code = rewrite._rewrite_test(path, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, pyc)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
