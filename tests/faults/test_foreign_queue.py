@@ -18,11 +18,12 @@ import msgspec
 import psutil
 import pytest
 from tests.conftest import ROOT
-from tests.e2e.lab_queue import declare
+from tests.e2e.lab_queue import declare, serve
 from tests.endings import has_ended
 from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 from tests.samples import IS_WHOLE
 from tests.simulated_yard import FixedSource, drive, open_simulated_yard, plan_cases
+from tests.warm_python import Started
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import ToolMissingError, UsageError
@@ -45,7 +46,7 @@ AWKWARD = "two words, a 'quote', a \"double\" one, $HOME, `id`, a\nnew line and 
 
 MakeQueue = Callable[..., ForeignQueue]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("copying")]
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Site:
 
     folder: Path
     yard: Yard
-    server: subprocess.Popen[bytes]
+    server: Started
     events: list[Event]
     queue: ForeignQueue
     family: set[psutil.Process]
@@ -173,13 +174,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         listeners=[events.append],
     )
     queue = task_submit(folder, inherit=["PATH", "PYTHONPATH", "COLOUR"])
-    command = [sys.executable, str(QUEUE), "serve", str(folder), str(CORE), str(CORE)]
-    with subprocess.Popen(command) as server:
+    with serve(folder, str(CORE), str(CORE)) as server:
         try:
             family = set(psutil.Process().children())
             yield Site(folder, yard, server, events, queue, family)
         finally:
-            server.kill()
             for pid in (int(task.read_text()) for task in folder.glob("tasks/*/pid")):
                 if psutil.pid_exists(pid):
                     os.killpg(pid, signal.SIGKILL)
