@@ -4,9 +4,9 @@ A block in the middle of the grid counts for all, and an iteration in the middle
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from tileyard.base.errors import KernelFault
@@ -28,12 +28,24 @@ from tileyard.ir.nodes import (
     Stmt,
     Store,
     TileOperation,
+    Var,
 )
 from tileyard.ir.specs import evaluate_size, tensors
-from tileyard.ir.walk import bodies, expressions, regions, walk_expr
+from tileyard.ir.walk import bodies, expressions, regions, replace_parts, walk_expr
+
+Walk = list[tuple[float, int]]
+"""Of each loop around an access the elements from one iteration to the next, and the iterations."""
 
 LINE_BYTES: Final = 64
 """Bytes that memory is read and written by."""
+WAY_BYTES: Final = 4096
+"""Lines whose addresses differ by a multiple of it share places of the first cache."""
+WAYS: Final = 8
+"""Number of these places."""
+LANES_AT_ONCE: Final = 16
+"""Elements that a vector has."""
+LANES: Final = frozenset({"parallel", "vectorized"})
+"""Kinds of loops over elements."""
 CHEAP: Final = frozenset(
     {"add", "sub", "mul", "neg", "abs", "min", "max", "select", "and", "or", "not"}
     | {"eq", "ne", "lt", "le", "gt", "ge", "bitand", "bitor", "bitxor", "shl", "shr"}
@@ -50,8 +62,10 @@ def count_work(program: Program, numbers: Mapping[str, int]) -> dict[str, float]
     ``product_flops``, on elements of their ``left`` and ``right`` operands and ``sums``. Loops over elements
     do ``operations``, ``functions`` and ``conversions`` of dtypes. ``steps`` are tile operations, loops over
     elements and iterations of other loops; ``rows`` are the innermost loops over elements. ``read_bytes`` and
-    ``written_bytes`` are of global memory, in ``lines`` of 64 bytes, also where a cache has them.
-    ``accesses`` are to elements of tiles; ``strided`` ones, anywhere, skip elements.
+    ``written_bytes`` are of global memory, each time; blocks move them in ``lines`` of 64 bytes, each once.
+    ``accesses`` are to elements, anywhere: ``strided`` ones skip elements, ``guarded`` ones may be outside of
+    a global buffer, and the lines of ``evicted`` ones, which share places of a cache, have been lost since
+    the last access. Lines, strided and evicted accesses count twice if they are written.
     """
     return _Counter(program, numbers).count()
 
@@ -60,8 +74,17 @@ class _Counter:
     def __init__(self, program: Program, numbers: Mapping[str, int]) -> None:
         self._program = program
         self._values = dict(numbers)
+        self._next = dict(numbers)
+        """The same values in the next block."""
+        self._last = dict(numbers)
+        """The same values in the last iteration of the last block."""
+        self._lets: dict[str, Expr] = {}
+        """What variables stand for, by grid, loops and numbers alone."""
         self._sums: defaultdict[str, float] = defaultdict(float)
-        self._lane: For | None = None
+        self._loops: list[For] = []
+        """The loops that surround a statement, the innermost last."""
+        self._moved: set[object] = set()
+        """Accesses whose lines are counted."""
         buffers = (*(tensor.buffer for tensor in tensors(program)), *program.buffers)
         self._buffers = {buffer.name: buffer for buffer in buffers}
         self._shapes = {
@@ -79,7 +102,10 @@ class _Counter:
                 sums[kind] += self._bytes_of(buffer.name) * prod(self._shapes[buffer.name])
         extents = [self._number(axis.extent) for axis in program.grid]
         for axis, extent in zip(program.grid, extents, strict=True):
-            self._values[axis.var.name] = extent // 2
+            self._values[axis.var.name] = self._next[axis.var.name] = extent // 2
+            self._last[axis.var.name] = extent - 1
+        if program.grid:
+            self._next[program.grid[0].var.name] += 1
         sums["blocks"] = prod(extents)
         self._count(program.body, float(sums["blocks"]))
         return {name: float(amount) for name, amount in sums.items() if amount}
@@ -89,6 +115,7 @@ class _Counter:
             match stmt:
                 case Let():
                     if not is_float(stmt.var.dtype):
+                        self._lets[stmt.var.name] = self._inline(stmt.value)
                         with suppress(KernelFault, KeyError):
                             self._values[stmt.var.name] = evaluate_size(stmt.value, self._values)
                 case For():
@@ -105,19 +132,20 @@ class _Counter:
 
     def _count_loop(self, loop: For, times: float) -> None:
         extent = max(self._number(loop.extent), 0)
-        self._values[loop.var.name] = self._number(loop.start) + extent // 2
+        start = self._number(loop.start)
+        self._values[loop.var.name] = self._next[loop.var.name] = start + extent // 2
+        self._last[loop.var.name] = start + extent - 1
         self._sums["stages"] = max(self._sums["stages"], loop.stages)
-        outer = self._lane
-        is_lane = loop.kind in ("parallel", "vectorized")
-        if is_lane:
-            self._sums["steps"] += times if outer is None else 0
-            self._lane = loop
+        is_inside = any(outer.kind in LANES for outer in self._loops)
+        if loop.kind in LANES:
+            self._sums["steps"] += 0 if is_inside else times
             if not any(isinstance(inner, For) and inner.kind == loop.kind for inner in loop.body):
                 self._sums["rows"] += times
-        elif outer is None:
+        elif not is_inside:
             self._sums["steps"] += times * extent
+        self._loops.append(loop)
         self._count(loop.body, times * extent)
-        self._lane = outer
+        self._loops.pop()
 
     def _count_branches(self, branch: If, times: float) -> None:
         try:
@@ -144,7 +172,8 @@ class _Counter:
             sums["right"] += times * k * n
             sums["sums"] += times * m * n
         elif isinstance(stmt, Reduce):
-            sums["operations"] += times * prod(map(self._number, stmt.src.extents))
+            *rows, row = map(self._number, stmt.src.extents)
+            sums["operations"] += times * prod(rows) * _fill(row)
         elif isinstance(stmt, Copy):
             dtypes = {self._buffers[region.buffer].dtype for region in (stmt.src, stmt.dst)}
             if len(dtypes) > 1:
@@ -156,7 +185,11 @@ class _Counter:
         rows = times * prod(extents[:-1])
         row = extents[-1] if extents else 1
         self._sums["rows"] += rows if is_written else 0
-        self._count_access(region.buffer, rows * row, rows, is_written=is_written)
+        starts = [self._inline(start) for start in region.starts]
+        box = [*zip(map(float, self._strides[region.buffer]), extents, strict=True)][::-1]
+        walk = [*box, *self._find_walk(region.buffer, starts)]
+        self._count_access(region.buffer, rows * row, is_written=is_written)
+        self._count_lines(region.buffer, starts, walk, rows * row, is_written=is_written)
 
     def _count_element(self, stmt: Store | Atomic, times: float) -> None:
         sums = self._sums
@@ -165,43 +198,114 @@ class _Counter:
         for part in parts:
             if isinstance(part, Load):
                 indices |= {id(inner) for index in part.indices for inner in walk_expr(index)}
+        lanes = [self._number(loop.extent) for loop in self._loops if loop.kind in LANES]
+        filled = times * _fill(lanes[-1]) / lanes[-1] if lanes and lanes[-1] else times
         for part in parts:
             match part:
                 case Load():
                     self._count_lanes(part.buffer, part.indices, times, is_written=False)
                 case Op() if id(part) not in indices:
-                    sums["operations" if part.name in CHEAP else "functions"] += times
+                    sums["operations" if part.name in CHEAP else "functions"] += filled
                 case Cast() if id(part) not in indices:
-                    sums["conversions"] += times
+                    sums["conversions"] += filled
                 case _:
                     pass
         self._count_lanes(stmt.buffer, stmt.indices, times, is_written=True)
 
     def _count_lanes(
-        self, buffer: str, indices: tuple[Expr, ...], times: float, *, is_written: bool
+        self, buffer: str, at: tuple[Expr, ...], times: float, *, is_written: bool
     ) -> None:
-        stride, extent = self._find_stride(buffer, indices)
-        rows = times if abs(stride) > 1 else times / max(extent, 1)
+        indices = [self._inline(index) for index in at]
+        walk = self._find_walk(buffer, indices)
+        is_inside = any(loop.kind in LANES for loop in self._loops)
+        stride, extent = walk[0] if walk and is_inside else (0.0, 1)
         if abs(stride) > 1:
-            self._sums["strided"] += times
-        self._count_access(buffer, times if stride else rows, rows, is_written=is_written)
+            self._sums["strided"] += times * (2 if is_written else 1)
+        if self._is_outside(buffer, indices):
+            self._sums["guarded"] += times
+        elements = times if stride else times / max(extent, 1)
+        self._count_access(buffer, elements, is_written=is_written)
+        self._count_lines(buffer, indices, walk, times, is_written=is_written)
+        self._count_evicted(buffer, walk[: self._depth], times, is_written=is_written)
 
-    def _count_access(self, name: str, elements: float, rows: float, *, is_written: bool) -> None:
-        sums = self._sums
+    def _count_access(self, name: str, elements: float, *, is_written: bool) -> None:
+        self._sums["accesses"] += elements
+        if self._buffers[name].scope == "global":
+            amount = elements * self._bytes_of(name)
+            self._sums["written_bytes" if is_written else "read_bytes"] += amount
+
+    def _count_lines(
+        self, name: str, start: Sequence[Expr], walk: Walk, times: float, *, is_written: bool
+    ) -> None:
+        """Count each line that a block moves once: what is written is read and written back."""
         if self._buffers[name].scope != "global":
-            sums["accesses"] += elements
             return
-        amount = elements * self._bytes_of(name)
-        sums["written_bytes" if is_written else "read_bytes"] += amount
-        sums["lines"] += max(rows, amount / LINE_BYTES)
+        places = self._find_places(name, start)
+        key = (name, places, tuple(walk), is_written)
+        if places and key in self._moved:
+            return
+        self._moved.add(key)
+        size = self._bytes_of(name)
+        parts, reach = _find_parts(walk, size)
+        shift = abs(places[1] - places[0]) * size if places else 0.0
+        # What is left of a line is the next block's, if that goes on there.
+        lines = parts * (shift if 0 < shift < LINE_BYTES else max(LINE_BYTES, reach)) / LINE_BYTES
+        blocks = times / _count_accesses(walk)
+        self._sums["lines"] += blocks * lines * (2 if is_written else 1)
 
-    def _find_stride(self, buffer: str, indices: tuple[Expr, ...]) -> tuple[float, int]:
-        """Elements from one iteration of the innermost loop over elements to the next, and its extent."""
-        if self._lane is None:
-            return 0.0, 1
-        name, extent = self._lane.var.name, self._number(self._lane.extent)
-        if extent < 2:
-            return 0.0, 1
+    def _count_evicted(self, name: str, walk: Walk, times: float, *, is_written: bool) -> None:
+        """Count the accesses whose lines were there before, but had to give way to others of the walk."""
+        size = self._bytes_of(name)
+        step, extent = (round(abs(walk[0][0]) * size), walk[0][1]) if walk else (0, 1)
+        if step <= LINE_BYTES:
+            return
+        room = WAYS * WAY_BYTES / max(gcd(step, WAY_BYTES), LINE_BYTES)
+        parts, reach = _find_parts(walk, size)
+        first = parts * max(1.0, reach / LINE_BYTES) / _count_accesses(walk)
+        again = max(0.0, 1 - room / max(extent, 1)) * max(0.0, 1 - first)
+        self._sums["evicted"] += times * again * (2 if is_written else 1)
+
+    def _is_outside(self, name: str, indices: Sequence[Expr]) -> bool:
+        """Whether the last block accesses what is outside of a buffer."""
+        try:
+            found = [evaluate_size(index, self._last) for index in indices]
+        except (KernelFault, KeyError):
+            return False
+        return any(at >= extent for at, extent in zip(found, self._shapes[name], strict=True))
+
+    def _find_places(self, name: str, start: Sequence[Expr]) -> tuple[int, int] | None:
+        """The element that this block accesses, and the one that the next block does."""
+        places = []
+        for values in (self._values, self._next):
+            try:
+                found = [evaluate_size(index, values) for index in start]
+            except (KernelFault, KeyError):
+                return None
+            places.append(sum(a * b for a, b in zip(found, self._strides[name], strict=True)))
+        return places[0], places[1]
+
+    @property
+    def _depth(self) -> int:
+        """Number of loops from the outermost one over elements inwards."""
+        for at, loop in enumerate(self._loops):
+            if loop.kind in LANES:
+                return len(self._loops) - at
+        return 0
+
+    def _find_walk(self, buffer: str, indices: Sequence[Expr]) -> Walk:
+        """Elements from one iteration to the next, and iterations, of each loop of the nest, the innermost
+        one over elements first. What depends on data is scattered.
+        """
+        loops = self._loops[::-1]
+        loops.sort(key=lambda loop: loop.kind not in LANES)
+        extents = [self._number(loop.extent) for loop in loops]
+        return [
+            (self._find_stride(loop, extent, buffer, indices) if extent > 1 else 0.0, extent)
+            for loop, extent in zip(loops, extents, strict=True)
+        ]
+
+    def _find_stride(self, loop: For, extent: int, buffer: str, indices: Sequence[Expr]) -> float:
+        name = loop.var.name
         before = self._values[name]
         places = []
         for at in (before - extent // 2, before - extent // 2 + extent - 1):
@@ -209,11 +313,16 @@ class _Counter:
             try:
                 found = [evaluate_size(index, self._values) for index in indices]
             except (KernelFault, KeyError):
-                return float(extent), extent
+                return float(LINE_BYTES)
             finally:
                 self._values[name] = before
             places.append(sum(a * b for a, b in zip(found, self._strides[buffer], strict=True)))
-        return (places[1] - places[0]) / (extent - 1), extent
+        return (places[1] - places[0]) / (extent - 1)
+
+    def _inline(self, expr: Expr) -> Expr:
+        return replace_parts(
+            expr, lambda part: self._lets.get(part.name) if isinstance(part, Var) else None
+        )
 
     def _bytes_of(self, name: str) -> float:
         return find_dtype(self._buffers[name].dtype).bits / 8
@@ -230,3 +339,27 @@ def _list_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     for extent in reversed(shape[1:]):
         strides.append(strides[-1] * extent)
     return tuple(reversed(strides))
+
+
+def _count_accesses(walk: Walk) -> int:
+    return max(1, prod(extent for _, extent in walk))
+
+
+def _find_parts(walk: Walk, size: float) -> tuple[float, float]:
+    """The contiguous parts that a walk touches: their number, and the bytes of each."""
+    steps: defaultdict[float, int] = defaultdict(int)
+    for stride, extent in walk:
+        steps[abs(stride) * size] += extent - 1
+    parts, reach = 1.0, size
+    for step, more in sorted(steps.items()):
+        if step <= max(reach, LINE_BYTES):
+            reach += step * more
+        else:
+            parts *= more + 1
+    return parts, reach
+
+
+def _fill(row: int) -> int:
+    """The lanes of vectors for the elements of a row: those left over by half vectors are done one by one."""
+    left = row % (LANES_AT_ONCE // 2)
+    return row - left + left * LANES_AT_ONCE
