@@ -37,7 +37,7 @@ from tileyard.workers.author import Author
 
 FIRST = 5
 """Predicted configs, of which the best is rated."""
-CORES = 2
+CORES = 1
 """Cores on which the spaces were recorded."""
 H100 = Path(__file__).parents[1] / "docs/figures/gpu-nvidia-h100-80gb-hbm3.json"
 H100_GEMM = Path(__file__).parents[1] / "examples/gemm.py"

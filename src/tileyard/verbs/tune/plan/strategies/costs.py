@@ -17,22 +17,24 @@ CACHES_BYTES: Final = {"beyond_first": 32 << 10, "beyond_second": 512 << 10}
 STEEPNESS: Final = 2.0
 """How fast their share rises with the logarithm of the bytes of all tiles."""
 USUAL_NS: Final = {
-    "product_flops": 0.02,
-    "products": 50.0,
-    "left": 0.2,
-    "right": 0.2,
-    "sums": 0.1,
-    "operations": 0.1,
-    "functions": 1.0,
-    "conversions": 0.3,
-    "steps": 20.0,
-    "rows": 5.0,
-    "lines": 2.0,
-    "accesses": 0.05,
-    "strided": 1.0,
-    "blocks": 200.0,
-    "beyond_first": 0.05,
-    "beyond_second": 0.2,
+    "product_flops": 0.004,
+    "products": 10.0,
+    "left": 0.02,
+    "right": 0.02,
+    "sums": 0.02,
+    "operations": 0.01,
+    "functions": 0.1,
+    "conversions": 0.03,
+    "steps": 2.0,
+    "rows": 1.0,
+    "lines": 0.3,
+    "evicted": 2.0,
+    "guarded": 0.1,
+    "accesses": 0.005,
+    "strided": 0.1,
+    "blocks": 10.0,
+    "beyond_first": 0.005,
+    "beyond_second": 0.02,
 }
 """What each amount costs, as a guess that no trial has changed."""
 USUAL: Final[Floats] = np.log(list(USUAL_NS.values()))
@@ -66,19 +68,22 @@ def predict(amounts: Floats, costs: Floats) -> Floats:
 
 def learn(spaces: Sequence[tuple[Floats, Floats]], usual: Floats = USUAL) -> Floats:
     """The logarithms of what amounts cost, ``usual`` before anything is known, from amounts and logarithms of
-    times of each space: how its configs differ counts, not how long all take.
+    times of each space: how its configs differ counts, not how long all take. One that takes twice the best
+    time counts half.
     """
+    weights = [np.exp(times.min() - times) for _, times in spaces]
+    weights = [one / one.sum() for one in weights]
 
     def loss(costs: Floats) -> tuple[float, Floats]:
         value, slope = 0.0, np.zeros_like(costs)
-        for amounts, times in spaces:
+        for (amounts, times), weight in zip(spaces, weights, strict=True):
             parts = amounts * np.exp(costs)
             totals = parts.sum(axis=1)
             away = np.log(totals) - times
-            away -= away.mean()
+            away -= weight @ away
             shares = parts / totals[:, None]
-            value += float(away @ away) / len(times)
-            slope += 2 * (away @ (shares - shares.mean(axis=0))) / len(times)
+            value += float(weight @ (away * away))
+            slope += 2 * ((weight * away) @ (shares - weight @ shares))
         beyond = costs - usual
         return value + CERTAINTY * float(beyond @ beyond), slope + 2 * CERTAINTY * beyond
 
