@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from tileyard.base.model import Trial
-from tileyard.verbs.tune.plan.strategies.base import Amount, Points
-from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior
+from tileyard.verbs.tune.plan.strategies.base import Amount, Config, Points
+from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior, in_one_thread
 from tileyard.verbs.tune.plan.strategies.proposing import Proposing
 from tileyard.verbs.tune.plan.tradeoffs import weigh_both
 
@@ -88,7 +88,13 @@ class Bayes(Proposing):
         if self._amount is not None and number is not None and number in self._times:
             self._amounts[number] = self._amount(trial)
 
+    @in_one_thread
+    def ask(self, limit: int) -> Sequence[Config]:
+        """The next configs, at most ``limit``: first those that earlier runs found best."""
+        return super().ask(limit)
+
     @property
+    @in_one_thread
     def expected_gain(self) -> float | None:
         """The largest estimate since the last PATIENCE results; None with a second measure. An estimate is
         how much better the best of all candidates is than the best result, the mean over draws of their

@@ -1,13 +1,17 @@
 """A Gaussian process over features: its scales are learnt from targets, its posterior grows row by row."""
 
 import math
-from typing import Final
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Floats = NDArray[np.float64]
 
 ROOT: Final = math.sqrt(5.0)
@@ -16,6 +20,14 @@ USUAL_NOISE: Final = 1e-2
 """Variance of the noise that is expected, for targets of variance 1."""
 STEPS: Final = 15
 """Most steps of an optimizer per fit; the next fit continues from its result."""
+
+
+def in_one_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """The function with one thread of the BLAS: several wait for each other longer than such small matrices
+    take, and others need the cores.
+    """
+    wrapped: Callable[P, R] = ThreadpoolController().wrap(limits=1, user_api="blas")(function)
+    return wrapped
 
 
 class Gaussian:
