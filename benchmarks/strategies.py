@@ -14,7 +14,7 @@ RESULTS is JSON, written after each strategy, and the table is made of it; what 
 
 The other tuners are no dependencies of this project. In an environment of its own:
 
-    pip install kernel-tuner==1.5.0 optuna==5.0.0 cmaes scikit-learn torch -e .
+    pip install -c constraints.txt kernel-tuner==1.5.0 optuna cmaes torch scikit-optimize pyatf -e .
 
 Kernel Tuner runs in its simulation mode, on a cache that is made of the space, with every strategy for one
 goal that can be imported. Optuna's samplers are asked and told: a parameter of numbers is its index, others
@@ -63,7 +63,7 @@ from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format
 
 SPACES = Path(__file__).parent / "spaces"
 TUNERS = ("tileyard", "kernel-tuner", "optuna")
-SLOW = frozenset({"GPSampler", "bayes_opt", "skopt"})
+SLOW = frozenset({"GPSampler", "skopt"})
 SLOW_REPETITIONS, SLOW_TRIALS = 5, 50
 STALE = 100
 """Questions in a row without a new config after which a sampler of Optuna has ended."""
@@ -211,6 +211,16 @@ class Simulation:
         # Also for those that ask about a config by themselves.
         known._modified_restrictions = lambda one: tuple(one[key] for key in self.keys) in allowed  # noqa: SLF001
         assert known.size == len(space.configs), f"{known.size} of {len(space.configs)} configs"
+        # pyATF makes a space of its own, from a function of the parameters by name.
+        known.max_threads, known.block_size_names = math.inf, []
+        names = ", ".join(self.keys)
+        is_allowed = eval(f"lambda {names}: ({names},) in allowed", {"allowed": allowed})
+        self.rules = [(is_allowed, self.keys, "")]
+        with contextlib.suppress(ImportError):  # its TP takes one argument less than it gets
+            import pyatf
+            from pyatf.tp import TP
+
+            pyatf.TP = lambda name, values, rule, _source: TP(name, values, rule)
         interface.Searchspace = lambda *_args, **_options: known
         util.process_cache = lambda *_: entries
         util.close_cache = lambda *_: None
@@ -222,11 +232,17 @@ class Simulation:
         random.seed(seed)
         np.random.seed(seed)
         document = self.document
-        with self.watch() as asked, contextlib.suppress(util.StopCriterionReached):
+        with (
+            tempfile.TemporaryDirectory() as folder,  # pyATF leaves one in the current one
+            contextlib.chdir(folder),
+            self.watch() as asked,
+            contextlib.suppress(util.StopCriterionReached),
+        ):
             interface.tune_kernel(
                 *(document["kernel_name"], "", 1, [], document["tune_params"]),
                 strategy=strategy,
                 strategy_options={"max_fevals": trials},
+                restrictions=self.rules,
                 cache="cache.json",
                 simulation_mode=True,
                 quiet=True,
@@ -253,7 +269,8 @@ class Simulation:
             before = len(asked)
             for one, result in zip(listed, results, strict=False):
                 if result is not None:
-                    asked.setdefault(one, dict(zip(self.keys, one, strict=True)))
+                    values = (v.item() if isinstance(v, np.generic) else v for v in one)
+                    asked.setdefault(one, dict(zip(self.keys, values, strict=True)))
             stale = 0 if len(asked) > before else stale + len(listed)
             if stale > KERNEL_TUNERS_STALE:
                 raise util.StopCriterionReached("nothing new")
@@ -470,7 +487,8 @@ def print_standings(console: Console, results: Results, spaces: int) -> None:
     for tuner, strategy in strategies:
         own = [o for o in results.compared if (o.tuner, o.replay.strategy) == (tuner, strategy)]
         wins = sum(
-            score_of(one)
+            score_of(one) > -math.inf
+            and score_of(one)
             >= max(score_of(o) for o in results.compared if o.replay.file == one.replay.file)
             for one in own
         )
