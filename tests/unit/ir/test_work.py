@@ -103,7 +103,11 @@ def test_a_block_in_the_middle_counts_for_all(body: str, trips: float) -> None:
             "for k in serial(4):\n        copy(X[k * 16 : +16, 0 : +32], x[0 : +16, 0 : +32])",
             64 * 2,
         ),
-        ("row = bx * 2\n    copy(X[row : +8, 0 : +4], x[0 : +8, 0 : +4])", 8),
+        (
+            "for k in serial(4):\n        row = k * 16\n"
+            "        copy(X[row : +16, 0 : +32], x[0 : +16, 0 : +32])",
+            64 * 2,
+        ),
         ("copy(X[0 : +8, bx * 4 : +4], x[0 : +8, 0 : +4])", 8 / 4),
         ("copy(x, X)", 64 * 2 * 2),
     ],
