@@ -1,6 +1,7 @@
 """Six kernels of different families, whose spaces `benchmarks/record_spaces.py` records on a CPU.
 
-Each has at least 500 configs with different Programs, and takes milliseconds at its only shape.
+Each has at least 500 configs with different Programs, and takes up to 2 ms at its only shape, which few
+tiles divide.
 """
 
 import numpy as np
@@ -13,18 +14,16 @@ LOG2_E = 1.4426950408889634
 
 @tileyard.kernel(
     space={
-        "block_M": [8, 16, 32, 48, 64, 96, 128],
-        "block_N": [16, 32, 48, 64, 96, 128, 192, 384],
-        "block_K": [16, 32, 64, 128, 384],
-        "by_rows": [False, True],
+        "block_M": [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160],
+        "block_N": [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256],
+        "block_K": [32, 128, 384],
     },
-    shapes={"recorded": {"M": 384, "N": 384, "K": 384}},
+    where=["block_M * block_N <= 24576"],
+    shapes={"recorded": {"M": 300, "N": 500, "K": 384}},
     reference=lambda A, B: A @ B,
 )
-def product(M, N, K, block_M=64, block_N=64, block_K=32, by_rows=True):
-    """C (M x N) = A (M x K) @ B (K x N), float32; blocks in the order of rows or of columns."""
-    across, down = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
-    fast, slow = (across, down) if by_rows else (down, across)
+def product(M, N, K, block_M=64, block_N=64, block_K=32):
+    """C (M x N) = A (M x K) @ B (K x N), float32."""
 
     @T.prim_func
     def main(
@@ -32,9 +31,8 @@ def product(M, N, K, block_M=64, block_N=64, block_K=32, by_rows=True):
         B: T.Tensor((K, N), "float32"),
         C: T.Tensor((M, N), "float32"),
     ):
-        with T.Kernel(fast, slow, threads=128) as (first, second):
-            row = (second if by_rows else first) * block_M
-            column = (first if by_rows else second) * block_N
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
+            row, column = by * block_M, bx * block_N
             a = T.alloc_shared((block_M, block_K), "float32")
             b = T.alloc_shared((block_K, block_N), "float32")
             c = T.alloc_fragment((block_M, block_N), "float32")
@@ -67,15 +65,14 @@ def dequantized_reference(A, packed, scales):
 
 @tileyard.kernel(
     space={
-        "block_M": [8, 16, 32, 64, 128],
-        "block_N": [16, 32, 64, 128, 256],
+        "block_M": [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 128],
+        "block_N": [16, 32, 64, 128],
         "block_K": [64, 128, 256],
         "scales_sums": [False, True],
-        "by_rows": [False, True],
         "tile": ["float16", "float32"],
     },
     where=["block_M * block_N <= 8192"],
-    shapes={"recorded": {"M": 128, "N": 512, "K": 512, "group": 256}},
+    shapes={"recorded": {"M": 140, "N": 384, "K": 512, "group": 256}},
     reference=dequantized_reference,
     inputs=dequantized_inputs,
 )
@@ -88,12 +85,9 @@ def dequantized(
     block_N=64,
     block_K=64,
     scales_sums=False,
-    by_rows=True,
     tile="float16",
 ):
     """C (M x N) = A @ W^T, weights of four bits, one scale for a group: applied to weights or sums."""
-    across, down = T.ceildiv(N, block_N), T.ceildiv(M, block_M)
-    fast, slow = (across, down) if by_rows else (down, across)
 
     @T.prim_func
     def main(
@@ -102,9 +96,8 @@ def dequantized(
         scales: T.Tensor((N, K // group), "float32"),
         C: T.Tensor((M, N), "float32"),
     ):
-        with T.Kernel(fast, slow, threads=128) as (first, second):
-            row = (second if by_rows else first) * block_M
-            column = (first if by_rows else second) * block_N
+        with T.Kernel(N // block_N, T.ceildiv(M, block_M), threads=128) as (bx, by):
+            row, column = by * block_M, bx * block_N
             a = T.alloc_shared((block_M, block_K), tile)
             p = T.alloc_fragment((block_N, block_K // 2), "uint8")
             w = T.alloc_fragment((block_N, block_K), tile)
@@ -142,13 +135,13 @@ def attention_reference(Q, K, V):
 
 @tileyard.kernel(
     space={
-        "block_M": [8, 16, 32, 48, 64, 96, 128, 192],
-        "block_N": [8, 16, 32, 48, 64, 96, 128, 192],
+        "block_M": [8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192],
+        "block_N": [8, 12, 18, 24, 30, 36, 40, 60, 72, 90, 120, 180],
         "scales_queries": [False, True],
         "finds_largest_first": [False, True],
-        "by_heads": [False, True],
     },
-    shapes={"recorded": {"heads": 2, "seq_len": 384, "dim": 32}},
+    where=["block_M * block_N >= 192"],
+    shapes={"recorded": {"heads": 2, "seq_len": 360, "dim": 32}},
     reference=attention_reference,
 )
 def attention(
@@ -159,12 +152,9 @@ def attention(
     block_N=64,
     scales_queries=False,
     finds_largest_first=False,
-    by_heads=False,
 ):
     """O (heads x seq_len x dim) of float32, with the largest scores found on the way, or before."""
     shape = (heads, seq_len, dim)
-    tiles = seq_len // block_M
-    fast, slow = (heads, tiles) if by_heads else (tiles, heads)
     before, after = (LOG2_E / dim**0.5, 1.0) if scales_queries else (1.0, LOG2_E / dim**0.5)
 
     @T.prim_func
@@ -174,9 +164,8 @@ def attention(
         V: T.Tensor(shape, "float32"),
         O: T.Tensor(shape, "float32"),
     ):
-        with T.Kernel(fast, slow, threads=128) as (first, second):
-            head = first if by_heads else second
-            row = (second if by_heads else first) * block_M
+        with T.Kernel(T.ceildiv(seq_len, block_M), heads, threads=128) as (bx, head):
+            row = bx * block_M
             q = T.alloc_shared((block_M, dim), "float32")
             k = T.alloc_shared((block_N, dim), "float32")
             v = T.alloc_shared((block_N, dim), "float32")
@@ -236,27 +225,28 @@ def softmax_reference(X):
 
 @tileyard.kernel(
     space={
-        "rows": [1, 2, 4, 8, 16, 32, 64, 128],
-        "tile_rows": [1, 2, 4, 8, 16, 32, 64, 128],
-        "block_N": [16, 32, 64, 96, 128, 192, 384, 768],
+        "tile_rows": [1, 2, 3, 4, 6, 8, 12, 16, 24, 32],
+        "tiles": [1, 3, 8],
+        "block_N": [20, 24, 36, 48, 60, 72, 90, 120, 180, 240],
         "sums_on_the_way": [False, True],
     },
-    where=["tile_rows <= rows", "tile_rows * block_N >= 64"],
-    shapes={"recorded": {"M": 512, "N": 768}},
+    where=["tile_rows * block_N >= 72", "tile_rows * tiles <= 128"],
+    shapes={"recorded": {"M": 500, "N": 720}},
     reference=softmax_reference,
 )
-def softmax(M, N, rows=8, tile_rows=4, block_N=128, sums_on_the_way=True):
+def softmax(M, N, tile_rows=4, tiles=1, block_N=120, sums_on_the_way=True):
     """Softmax of each row of X (M x N, float32), in tiles; sums are found with the maximum, or after it."""
+    rows = tile_rows * tiles
 
     @T.prim_func
     def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
-        with T.Kernel(M // rows, threads=128) as bx:
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
             x = T.alloc_fragment((tile_rows, block_N), "float32")
             tile_sum = T.alloc_fragment((tile_rows,), "float32")
             previous = T.alloc_fragment((tile_rows,), "float32")
             largest = T.alloc_fragment((tile_rows,), "float32")
             total = T.alloc_fragment((tile_rows,), "float32")
-            for part in T.serial(rows // tile_rows):
+            for part in T.serial(tiles):
                 row = bx * rows + part * tile_rows
                 T.fill(largest, -T.infinity("float32"))
                 T.clear(total)
@@ -298,23 +288,19 @@ def convolution_reference(X, F):
 
 @tileyard.kernel(
     space={
-        "block_H": [1, 2, 4, 8, 16],
-        "block_W": [4, 8, 16, 32, 64],
+        "block_H": [1, 2, 3, 4, 6, 8, 12],
+        "block_W": [4, 8, 12, 16, 20, 24, 32, 50],
         "block_C": [16, 32, 64],
         "is_staged": [False, True],
         "by_taps": [False, True],
-        "channels_first": [False, True],
     },
-    where=["block_H * block_W * block_C >= 512"],
-    shapes={"recorded": {"H": 64, "W": 64, "C": 64}},
+    where=["block_H * block_W * block_C >= 512", "block_H * block_W <= 400"],
+    shapes={"recorded": {"H": 58, "W": 50, "C": 64}},
     reference=convolution_reference,
 )
-def convolution(
-    H, W, C, block_H=4, block_W=16, block_C=32, is_staged=True, by_taps=False, channels_first=True
-):
+def convolution(H, W, C, block_H=4, block_W=16, block_C=32, is_staged=True, by_taps=False):
     """Each channel of X (H + 2 x W + 2 x C, float32) with its own filter of 3 x 3."""
-    tiles, channels = (W // block_W, H // block_H), C // block_C
-    grid = (channels, *tiles) if channels_first else (*tiles, channels)
+    grid = (C // block_C, T.ceildiv(W, block_W), T.ceildiv(H, block_H))
 
     @T.prim_func
     def main(
@@ -322,10 +308,8 @@ def convolution(
         F: T.Tensor((3, 3, C), "float32"),
         Y: T.Tensor((H, W, C), "float32"),
     ):
-        with T.Kernel(*grid, threads=128) as (first, second, third):
-            top = (third if channels_first else second) * block_H
-            left = (second if channels_first else first) * block_W
-            low = (first if channels_first else third) * block_C
+        with T.Kernel(*grid, threads=128) as (bx, by, bz):
+            top, left, low = bz * block_H, by * block_W, bx * block_C
             x = T.alloc_shared((block_H + 2, block_W + 2, block_C), "float32")
             y = T.alloc_fragment((block_H, block_W, block_C), "float32")
             if is_staged:

@@ -79,7 +79,7 @@ class _Counter:
         self._last = dict(numbers)
         """The same values in the last iteration of the last block."""
         self._lets: dict[str, Expr] = {}
-        """What variables stand for, by grid, loops and numbers alone."""
+        """The values of variables, as expressions of the grid, loops and numbers alone."""
         self._sums: defaultdict[str, float] = defaultdict(float)
         self._loops: list[For] = []
         """The loops that surround a statement, the innermost last."""
