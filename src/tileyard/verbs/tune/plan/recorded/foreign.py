@@ -10,6 +10,8 @@ from tileyard.base.model import Value
 from tileyard.base.wording import show_value
 
 CONFIDENCE = 0.95
+LARGEST = 1e100
+"""Limit of numbers, whose squares are summed."""
 Table = Mapping[str, object]
 
 
@@ -26,11 +28,13 @@ def as_config(table: Table, where: str) -> dict[str, Value]:
 
 
 def as_number(value: object, where: str) -> float:
-    """A number, 0 for null. Raises UsageError."""
+    """A number, 0 for null. Raises UsageError, also for one of a size that cannot be meant."""
     if value is None:
         return 0.0
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if abs(value) <= LARGEST:
+            return float(value)
+        raise UsageError(f"{where} is {show_value(value)}, and no number up to {LARGEST:g}")
     raise UsageError(f"{where} is {show_value(value)}, and no number")
 
 

@@ -169,6 +169,10 @@ def read_or_refuse(file: Path) -> str:
         (b'{"tune_params_keys": ["a"], "cache": {"1": {"a": 1}}}', "has no time"),
         (b'{"tune_params_keys": ["a"], "cache": {"1": {"a": 1, "time": -1}}}', "above 0"),
         (b'{"tune_params_keys": ["a"], "cache": {"1": {"time": 1}}}', "no value of a"),
+        (
+            b'{"tune_params_keys": ["a"], "cache": {"1": {"a": 1, "time": 1, "times": [1, 1e200]}}}',
+            r"times is 1e\+200, and no number up to 1e\+100",
+        ),
         (b'{"tune_params_keys": ["a"], "cache": {}}', "none of 0 configs has a time"),
         (b'{"results": [], "metadata": {"timeunit": "moons"}}', "no unit of time"),
         (b'{"results": ' + b"[" * 10_000, "cut, or no T4"),
