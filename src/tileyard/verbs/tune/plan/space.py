@@ -229,7 +229,7 @@ class OpenSpace:
         why = (
             f"at most {self.wanted}"
             if tried == self.wanted
-            else f"{self.size - tried} excluded by `where`"
+            else f"{self.rejected} excluded by `where`"
         )
         return f"{self.about and self.about + '; '}trying {tried} of {self.size:,} configs ({why})"
 

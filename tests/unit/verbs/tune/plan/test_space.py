@@ -310,6 +310,8 @@ def test_functions_are_asked_about_valid_configs_only() -> None:
     assert found.describe_choice() == said
     plain = opened(PlainAuthor(GEMM, space=Space(axes=AXES), limit=256))
     assert plain.describe_choice() == "trying 3 of 6 configs (3 excluded by `where`)"
+    asyncio.run(plain.begin_with([("--default", {"bm": 8, "bn": 8})]))
+    assert plain.describe_choice() == "trying 4 of 6 configs (3 excluded by `where`)"
     assert opened(PlainAuthor(GEMM, space=Space(axes=AXES))).describe_choice() == ""
 
 
