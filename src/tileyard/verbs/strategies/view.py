@@ -7,7 +7,7 @@ from rich.console import Console
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.verbs.strategies.result import Comparison, Known
-from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Replay
+from tileyard.verbs.tune.result.replayed import Replay
 from tileyard.verbs.tune.view.replay import (
     format_bounds,
     format_regret,
@@ -59,11 +59,12 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def _print_space(console: Console, rows: Sequence[Replay]) -> None:
-    heads = [f"regret at {trials}" for trials in CHECKPOINTS]
+    counts = sorted({it.trials for one in rows for it in one.regrets})
+    heads = [f"regret at {trials}" for trials in counts]
     table = new_table(("strategy", "score", *heads), left=("strategy",))
     for one in rows:
         regrets = {it.trials: f"{format_regret(it)} {format_bounds(it)}" for it in one.regrets}
-        cells = (regrets.get(trials, "") for trials in CHECKPOINTS)
+        cells = (regrets.get(trials, "") for trials in counts)
         table.add_row(one.strategy, format_score(one.score), *cells)
     print_table(console, table)
     if rows[0].note:

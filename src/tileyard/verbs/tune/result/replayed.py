@@ -3,7 +3,7 @@
 from tileyard.base.model import Record
 
 CHECKPOINTS = (25, 50, 100, 200)
-"""Numbers of trials after which regret is stated."""
+"""Numbers of trials after which regret is stated; of fewer trials, after the last one."""
 
 
 class Regret(Record):

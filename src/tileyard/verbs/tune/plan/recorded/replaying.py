@@ -107,7 +107,7 @@ class Arena:
             in_flight=in_flight,
             trials=statistics.median(map(len, runs)),
             second=self.second,
-            regrets=self._sum_up(runs, [count for count in CHECKPOINTS if count <= longest]),
+            regrets=self._sum_up(runs, [n for n in CHECKPOINTS if n <= longest] or [longest]),
             curve=self._sum_up(runs, _spread(longest)),
             score=yardstick.score(runs) if yardstick and not self.second else None,
             needed=self.needed(in_flight),

@@ -137,6 +137,8 @@ def test_repetitions_are_summed_up() -> None:
     ended_s = [one.ended_s for one in found.curve]
     assert ended_s == sorted(ended_s)
     assert (found.curve[0].trials, found.curve[-1].trials) == (1, 60)
+    short = arena.replay("random", AT_RANDOM, repetitions=3, trials=7)
+    assert [one.trials for one in short.regrets] == [7]
     whole = arena.replay("random", AT_RANDOM, repetitions=3)
     assert [one.trials for one in whole.regrets] == [25, 50, 100, 200]
     assert not whole.is_short
