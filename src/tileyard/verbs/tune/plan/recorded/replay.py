@@ -3,6 +3,7 @@
 No device is used, and no time passes: the clock is that of the trials' recorded costs.
 """
 
+import asyncio
 import heapq
 import math
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         and held_s < device_budget_s
         and (gain is None or until_gain is None or gain >= until_gain)
     ):
+        await asyncio.sleep(0)  # here Ctrl-C is noticed: nothing else waits
         if isinstance(strategy, Foresees) and begun:
             for config in strategy.list_unforeseen(FORESEEN):
                 strategy.foresee(config, space.find(config).facts)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import math
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -81,6 +82,27 @@ def test_trials_in_flight_end_in_the_order_of_time() -> None:
     costs_s = [VALLEY.find(one.config).cost_s for one in strategy.heard]
     assert times_s[-1] < sum(costs_s)
     assert len({canonical_json(one.config) for one in strategy.heard}) == 8
+
+
+class Interrupted(Watched):
+    """The user presses Ctrl-C once, while it chooses the first config."""
+
+    def ask(self, limit: int) -> Sequence[Config]:
+        """The next configs."""
+        if not self.log:
+            signal.raise_signal(signal.SIGINT)
+        return super().ask(limit)
+
+
+def test_ctrl_c_ends_a_replay_after_the_trial() -> None:
+    """And not after the repetition, which may take minutes."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Arena(VALLEY, "file").replay("grid", Interrupted, repetitions=2, trials=30)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert Interrupted.made[-1].log == ["ask 1", "tell"]
 
 
 def test_a_budget_ends_a_replay() -> None:
