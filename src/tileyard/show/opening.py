@@ -5,8 +5,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from errno import EISDIR
 from pathlib import Path
 from pkgutil import resolve_name
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -82,7 +84,8 @@ def write_file(file: str | os.PathLike[str], data: bytes) -> None:
 
 
 def open_picture(file: str | os.PathLike[str] | None, render: str) -> Callable[..., None]:
-    """A function that writes a result as PNG, which ``module:name`` renders; it does nothing without a file.
+    """A function that writes a result as PNG, which ``module:name`` renders, and says so; it does nothing
+    without a file.
 
     Only with one matplotlib is imported, which takes half a second. Raises UsageError if it is missing, or if
     there can be no such file.
@@ -92,11 +95,20 @@ def open_picture(file: str | os.PathLike[str] | None, render: str) -> Callable[.
     try:
         draw = resolve_name(render)
         Path(file).parent.mkdir(parents=True, exist_ok=True)
+        if Path(file).is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        with TemporaryFile(dir=Path(file).parent):
+            pass  # so one will be, after hours
     except ImportError as error:
         raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
-    return lambda found, *args, **kwargs: write_file(file, draw(found, *args, **kwargs))
+
+    def write(found: object, *args: object, **kwargs: object) -> None:
+        write_file(file, draw(found, *args, **kwargs))
+        print(f"picture: {file}", file=sys.stderr)
+
+    return write
 
 
 def parse_outcome(text: str) -> Outcome:

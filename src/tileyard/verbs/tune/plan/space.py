@@ -39,6 +39,8 @@ from tileyard.workers.protocol import (
 )
 
 CHUNK = 256
+MOST_IN_VAIN = 1 << 15
+"""Configs that functions in ``where`` may reject before they accept one; constraints reject none."""
 ASK_LIMIT_S = 60.0
 
 
@@ -127,6 +129,8 @@ class OpenSpace:
         """Ask for configs until there are ``count`` that ``where`` accepts, or no more to be had now."""
         width = 0
         while len(self.configs) < count and not self.is_whole and self.strategy is not None:
+            if self.asked >= MOST_IN_VAIN and self.rejected == self.asked:
+                return
             missing = count - len(self.configs)
             width = min(CHUNK, max(missing, 2 * width)) if self.strategy.learns else CHUNK
             proposed = self.strategy.ask(width)
@@ -288,7 +292,11 @@ async def open_space(
             raise _missing(info, guessed) from None
         raise
     if not opened.configs:
-        text = f"no config of {info.name} is left to try: all {points.size} are rejected"
+        is_part = 0 < opened.asked < points.size
+        which = (
+            f"the first {opened.asked:,} of {points.size:,}" if is_part else f"all {points.size}"
+        )
+        text = f"no config of {info.name} is left to try: {which} are rejected"
         why = f": {opened.refusal}" if opened.refusal else ""
         raise UsageError(f"{text}{why}", HINT)
     return opened

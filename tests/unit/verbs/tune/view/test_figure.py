@@ -125,14 +125,24 @@ def test_a_picture_is_800_dots_wide_for_each_kind_of_silicon() -> None:
         assert image.width == 1600
 
 
-def test_replays_and_comparisons_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the commands, into a folder that is made; a comparison is a line per strategy."""
+def test_replays_and_comparisons_are_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the commands, into a folder that is made; a comparison is a line per strategy. Where none can be is
+    said before anything is replayed.
+    """
     monkeypatch.chdir(tmp_path)
     write_space(make_valley(), tmp_path / "valley.jsonl")
     short = ["--repetitions", "3", "--png"]
     assert (
         main(["tune", "--replay", "valley.jsonl", "--strategy", "grid", *short, "new/a.png"]) == 0
     )
+    assert capsys.readouterr().err == "picture: new/a.png\n"
+    for place in ("/proc/none.png", "new"):
+        assert main(["tune", "--replay", "valley.jsonl", *short, place]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert f"cannot write {place}: " in printed.err
     both = ["--strategy", "grid", "--strategy", "random"]
     assert main(["strategies", "compare", "valley.jsonl", *both, *short, "b.png"]) == 0
     assert main(["tune", "--replay", "valley.jsonl", "--trials", "1", *short, "one.png"]) == 0

@@ -38,6 +38,8 @@ USUAL_NS: Final = {
 }
 """What each amount costs, as a guess that no trial has changed."""
 USUAL: Final[Floats] = np.log(list(USUAL_NS.values()))
+LARGEST: Final = 1e30
+"""A larger amount is none of a launch, but of a foreign tuner's file."""
 CERTAINTY: Final = 0.02
 """Weight of this guess beside the squared errors of logarithms of times."""
 
@@ -49,7 +51,7 @@ def list_amounts(work: Mapping[str, Value], units: int) -> list[float]:
     known = {
         name: float(value)
         for name, value in work.items()
-        if isinstance(value, int | float) and 0 < value < math.inf
+        if isinstance(value, int | float) and 0 < value < LARGEST
     }
     tiles = known.get("shared_tile_bytes", 0.0) + known.get("private_tile_bytes", 0.0)
     for name, cache in CACHES_BYTES.items():

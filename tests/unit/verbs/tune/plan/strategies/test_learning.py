@@ -182,7 +182,7 @@ def test_what_work_costs_is_learnt_from_other_shapes() -> None:
     assert first[1] > 16
 
 
-@pytest.mark.parametrize("blocks", [0, -1, math.nan, math.inf, "x", None])
+@pytest.mark.parametrize("blocks", [0, -1, math.nan, math.inf, 1e308, "x", None])
 def test_work_that_makes_no_sense_is_none(blocks: float | str | None) -> None:
     """As in the file of a foreign tuner, whose facts are of its own."""
     work = {"vendor": "x", "steps": -1.0} | ({} if blocks is None else {"blocks": blocks})
