@@ -20,7 +20,7 @@ from tests.costs import Costs, Counting, read_budget
 from tests.in_process import no_engine, run_here
 from tests.parts import choose_part
 from tests.warm_python import KERNELS as KERNELS_AHEAD
-from tests.warm_python import Copying, WarmPython, close_all, import_ahead, use_compiled, warm
+from tests.warm_python import close_all, use_compiled, warm
 
 from tileyard.devices import reprobing
 
@@ -150,10 +150,6 @@ class CommandLine:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Begin a command."""
-        return self._warm(arguments).start(arguments, self.cwd, self.environment())
-
-    def start_fresh(self, *arguments: str) -> subprocess.Popen[str]:
-        """Begin a command in a process that imports all itself."""
         return subprocess.Popen(
             [sys.executable, "-m", "tileyard", *arguments],
             cwd=self.cwd,
@@ -165,11 +161,9 @@ class CommandLine:
 
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return self._warm(arguments).run(arguments, self.cwd, self.environment(extra))
-
-    def _warm(self, arguments: tuple[str, ...]) -> WarmPython:
         is_of_kernels = any(".py" in argument for argument in arguments)
-        return warm(KERNELS_AHEAD if is_of_kernels else "tileyard")
+        module = KERNELS_AHEAD if is_of_kernels else "tileyard"
+        return warm(module).run(arguments, self.cwd, self.environment(extra))
 
     def run_here(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in this process; the test fails if it would start an engine."""
@@ -254,13 +248,6 @@ def shared_folder(base: Path) -> Path:
 def find_shared(base: Path) -> Path:
     """Where it is."""
     return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / SHARED
-
-
-@pytest.fixture
-def copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what an engine in the test's own process starts be copies, as it is if a command's engine does."""
-    import_ahead("tileyard")
-    monkeypatch.setattr(subprocess, "Popen", Copying)
 
 
 @pytest.fixture

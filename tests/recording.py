@@ -7,8 +7,9 @@ each warm process.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -21,7 +22,6 @@ from tools.recorder import LIBRARY, VARIABLE
 FOLDER = "TEST_NOTES"
 ROOT = int(os.environ.get("TILEYARD_TEST_ROOT", os.getpid()))
 run_warm = WarmPython.run
-start_warm = WarmPython.start
 
 
 class Notes(msgspec.Struct):
@@ -88,14 +88,22 @@ class Noting:
         finally:
             self.turn_to(before)
 
-    def note_warm(self, warm: WarmPython, folder: Path, env: Mapping[str, str]) -> None:
-        """Note the start of a warm process apart, and that the test needs it."""
+    def run_warm(
+        self,
+        warm: WarmPython,
+        arguments: Sequence[str],
+        folder: Path,
+        env: Mapping[str, str],
+        *module: str,
+    ) -> CompletedProcess[str]:
+        """Run a command in a copy of a warm process, whose start is noted apart."""
         name = f"warm {warm._module}"
         if name not in self.notes.cpu_s:
             before = self.turn_to(name)
             run_warm(warm, ("--version",), folder, env)
             self.turn_to(before)
         self.notes.needs.setdefault(self._owner, set()).add(name)
+        return run_warm(warm, arguments, folder, env, *module)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note how a test ended."""
@@ -124,21 +132,10 @@ def pytest_configure(config: pytest.Config) -> None:
     noting = Noting(Path(os.environ[FOLDER], f"notes-{worker}"), lines)
     config.pluginmanager.register(noting)
 
-    def noted(begin: Callable[..., Any]) -> Callable[..., Any]:
-        def begin_noted(
-            warm: WarmPython,
-            arguments: Sequence[str],
-            folder: Path,
-            env: Mapping[str, str],
-            *module: str,
-        ) -> Any:  # noqa: ANN401 - as its own
-            noting.note_warm(warm, folder, env)
-            return begin(warm, arguments, folder, env, *module)
+    def run(warm: WarmPython, *given: Any) -> CompletedProcess[str]:  # noqa: ANN401 - as its own
+        return noting.run_warm(warm, *given)
 
-        return begin_noted
-
-    WarmPython.run = noted(run_warm)  # type: ignore[method-assign]
-    WarmPython.start = noted(start_warm)  # type: ignore[method-assign]
+    WarmPython.run = run  # type: ignore[method-assign]
 
 
 def note_apart(worker: str) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -2,15 +2,14 @@
 
 Of Tileyard, what is imported ahead are the rooms of its command line, of its engine and of its workers: they
 read nothing when they are imported. An engine that a copy starts is a copy, too, and otherwise what it would
-be: a child of its own session with an environment, signals, descriptors and a command line of its own. So are
-agents that it starts directly, workers with their keepers, and the tasks of a queue that is served in a copy;
-authors only where TileLang is imported ahead, which takes seconds. Fresh processes are compile workers for
-GPUs, whose compilers need their addresses fixed.
+be: a child of its own session with an environment, signals and descriptors of its own. So are agents that it
+starts directly, and workers with their keepers, authors only where TileLang is imported ahead, which takes
+seconds. Fresh processes are compile workers for GPUs, whose compilers need their addresses fixed, and all
+that ``CommandLine.start`` begins.
 """
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import hashlib
 import importlib
@@ -19,8 +18,6 @@ import json
 import logging
 import os
 import runpy
-import select
-import shlex
 import shutil
 import signal
 import subprocess
@@ -28,19 +25,19 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 ENGINE = "tileyard.service.process"
-TASK = "run-artifact"
+AGENT = ("-P", "-m", "tileyard", "agent")
 AUTHOR = "tileyard.workers.author"
 COMPILER = "tileyard.workers.compiler"
 WORKERS = (
     AUTHOR,
     COMPILER,
-    *(f"tileyard.workers.{name}" for name in ("judge", "runner", "step_host", "submitter")),
+    *(f"tileyard.workers.{name}" for name in ("judge", "runner", "step_host")),
 )
 SPACE_BYTES = 4 << 30
 """The address space that a limited worker must have left, or it is a fresh process."""
@@ -60,15 +57,9 @@ HEARD = (
 """How the names of variables begin that are read when TileLang is imported, or the interpreter begins."""
 HEARD_WITHOUT = ("PYTHON", "LD_")
 """Likewise for a worker that does not import TileLang."""
-UNHEARD = (
-    *("PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUNBUFFERED"),
-    *("PYTHONDONTWRITEBYTECODE", "TILELANG_DEFAULT_TARGET"),
-)
-"""Variables by which ``sys.path`` and the streams begin, which a copy sets itself, one that changes no result
-(of bytecode), and one that is read whenever it is used."""
-NUMBER_BYTES = 8
-ROOM = "/" * 2048
-"""The last argument of a warm process: room for the words of its copies (``show_as``)."""
+UNHEARD = ("PYTHONPATH", "PYTHONSAFEPATH", "TILELANG_DEFAULT_TARGET")
+"""Variables by which ``sys.path`` begins, which a copy sets itself, and one that is read whenever it is
+used."""
 COMMANDS = (
     *("numpy", "pydantic.fields", "pydantic.type_adapter", "rich.console"),
     *("sqlalchemy", "tileyard.cli.main", "tileyard.show.session", "zoneinfo"),
@@ -179,41 +170,6 @@ def add_letter(letter: bytes) -> None:
             os.close(file)
 
 
-class Started(subprocess.Popen[str]):
-    """What ``subprocess.Popen`` is, of a copy of a warm process: the test process is not its parent."""
-
-    def __init__(self, ask: Callable[[Sequence[str]], None], argv: Sequence[str]) -> None:
-        self._ask = ask
-        super().__init__(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def _execute_child(self, *given: Any) -> None:  # noqa: ANN401 - as subprocess.Popen has it
-        pipes = given[10:16]  # those of its streams, each the end to read and the end to write
-        self._reports, reports = os.pipe()
-        opened = (pipes[3], pipes[5], reports)
-        self._ask([f"/proc/{os.getpid()}/fd/{fd}" for fd in opened])
-        self.pid = self._read_number()
-        self._child_created = True
-        os.close(reports)
-        self._close_pipe_fds(*pipes)
-
-    def _read_number(self) -> int:
-        return int.from_bytes(os.read(self._reports, NUMBER_BYTES), "little")
-
-    def _try_wait(self, flags: int) -> tuple[int, int]:
-        if flags and not select.select([self._reports], [], [], 0)[0]:
-            return 0, 0
-        status = self._read_number()
-        os.close(self._reports)
-        return self.pid, status
-
-    def _internal_poll(self, _deadstate: int | None = None) -> int | None:
-        if self.returncode is None and _deadstate is None:
-            pid, status = self._try_wait(os.WNOHANG)
-            if pid:
-                self._handle_exitstatus(status)
-        return self.returncode
-
-
 class WarmPython:
     """Runs ``python -m module`` one after another, each in a process of its own; threads wait for their
     turn."""
@@ -222,7 +178,7 @@ class WarmPython:
         self._module = module
         self._turn = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, __file__, module, *(_COUNTED or [""]), *(_COMPILED or [""]), ROOM],
+            [sys.executable, __file__, module, *(_COUNTED or [""]), *_COMPILED],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -237,48 +193,23 @@ class WarmPython:
         module: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run it, or another module that is named, to its end."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._turn, tempfile.TemporaryDirectory() as printed:
             paths = [Path(printed, name) for name in ("stdout", "stderr")]
             argv = [module or self._module, *arguments]
-            self._ask(argv, folder, environment, [str(path) for path in paths])
+            asked = {
+                "arguments": argv,
+                "folder": str(folder),
+                "environment": dict(environment),
+                "cores": sorted(os.sched_getaffinity(0)),
+                "printed": [str(path) for path in paths],
+            }
+            add_letter(b"p")
+            print(json.dumps(asked), file=self._process.stdin, flush=True)
             code = int(self._process.stdout.readline())
             stdout, stderr = (path.read_text(encoding="utf-8") for path in paths)
         return subprocess.CompletedProcess(argv, code, stdout, stderr)
-
-    def start(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str],
-        module: str = "",
-    ) -> Started:
-        """Begin to run it, or another module that is named."""
-        argv = [module or self._module, *arguments]
-        with self._turn:
-            return Started(partial(self._ask, argv, folder, environment), argv)
-
-    def _ask(
-        self,
-        argv: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str],
-        printed: Sequence[str],
-    ) -> None:
-        """Have it run in a copy, whose output goes to two files; a third one is for reports of its beginning
-        and its end.
-        """
-        assert self._process.stdin is not None
-        asked = {
-            "arguments": argv,
-            "folder": str(folder),
-            "environment": dict(environment),
-            "cores": sorted(os.sched_getaffinity(0)),
-            "is_hung_up": signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN,
-            "printed": printed,
-        }
-        add_letter(b"p")
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
 
     def close(self) -> None:
         """End it, with a run that goes on."""
@@ -306,84 +237,105 @@ def become(run: Mapping[str, Any]) -> None:
     """Turn a copy into what ``python -m`` is when it begins."""
     os.chdir(run["folder"])
     os.sched_setaffinity(0, run["cores"])
-    signal.signal(signal.SIGHUP, signal.SIG_DFL if run["is_hung_up"] else signal.SIG_IGN)
     os.environ.clear()
     os.environ.update(run["environment"])
     paths = run["environment"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [run["folder"], *filter(None, paths)]
     sys.argv = run["arguments"]
-    silence = os.open(os.devnull, os.O_RDWR)
-    stdout, stderr, *reports = (os.open(path, os.O_WRONLY | os.O_CREAT) for path in run["printed"])
-    if reports:
-        wait_for_copy(reports[0], silence)
-    for stream, opened in enumerate((silence, stdout, stderr)):
+    silence = os.open(os.devnull, os.O_RDONLY)
+    printed = [os.open(path, os.O_WRONLY | os.O_CREAT) for path in run["printed"]]
+    for stream, opened in enumerate((silence, *printed)):
         os.dup2(opened, stream)
         os.close(opened)
-    open_streams()
-    show_as([sys.executable, "-m", *run["arguments"]])
 
 
-def wait_for_copy(reports: int, silence: int) -> None:
-    """Return in a copy; this process only reports the number of the copy, and its status once it has
-    ended.
-    """
-    pid = os.fork()
-    if not pid:
-        os.close(reports)
-        return
-    try:
-        os.write(reports, pid.to_bytes(NUMBER_BYTES, "little"))
-        os.closerange(
-            silence + 1, reports
-        )  # otherwise the streams of the copy would not end with it
-        os.write(reports, os.waitpid(pid, 0)[1].to_bytes(NUMBER_BYTES, "little"))
-    finally:
-        os._exit(0)
+class EngineCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; an engine of this Python is a copy of this process."""
+
+    def __init__(  # noqa: PLR0913 - what subprocess.Popen is given
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        start_new_session: bool,
+    ) -> None:
+        is_ours = tuple(argv) == (sys.executable, "-P", "-m", ENGINE)
+        is_same = env.get("PYTHONPATH") == os.environ.get("PYTHONPATH")
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            env=env,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_engine, env, pass_fds) if is_ours and is_same else None,
+        )
 
 
-def show_as(argv: Sequence[str]) -> None:
-    """Have the system list this process with these words, as if it had been executed with them, if there is
-    room. Slashes before the first one fill the rest.
-    """
-    fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])
-    words = b"".join(os.fsencode(word) + b"\0" for word in argv)
-    if len(words) <= end - begin:
-        ctypes.memmove(begin, words.rjust(end - begin, b"/"), end - begin)
+class AgentCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; an agent of this Python, also behind ``env``, is a copy of this one."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: Any,  # noqa: ANN401 - as subprocess.Popen has it
+        start_new_session: bool,
+    ) -> None:
+        words = list(itertools.dropwhile(lambda word: word == "env" or "=" in word, argv))
+        set_here = dict(
+            word.split("=", 1) for word in argv[: len(argv) - len(words)] if "=" in word
+        )
+        is_ours = words[:5] == [sys.executable, *AGENT] and not set_here.keys() & set(UNHEARD)
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_agent, words, set_here) if is_ours else None,
+        )
 
 
-class Copying(subprocess.Popen[Any]):
-    """What ``subprocess.Popen`` is; what ``find_copy`` knows is a copy of this process."""
+class WorkerCopy(subprocess.Popen[bytes]):
+    """What ``subprocess.Popen`` is; a worker of this Python, and its keeper, are copies of this process."""
 
-    def __init__(self, argv: Sequence[str], **given: Any) -> None:  # noqa: ANN401 - as it is given
-        super().__init__(argv, **given, preexec_fn=find_copy(argv, given))
-
-
-def find_copy(argv: Sequence[str], given: Mapping[str, Any]) -> Callable[[], NoReturn] | None:
-    """What makes a copy of this process be the program, or None where that has to be executed."""
-    environment, kept = {**(given.get("env") or os.environ)}, given.get("pass_fds", ())
-    words = list(argv)
-    if words[:2] == ["/bin/sh", "-c"]:  # one command, quoted: a queue's task
-        words = shlex.split(words[2]) if shlex.join(shlex.split(words[2])) == words[2] else []
-    if words[:1] == ["env"]:
-        words = [*itertools.dropwhile(lambda word: word == "env" or "=" in word, words)]
-        before = argv[: len(argv) - len(words)]
-        environment |= dict(word.split("=", 1) for word in before if "=" in word)
-    places = environment.get("PYTHONPATH", "").split(os.pathsep)
-    if any(Path(place, "sitecustomize.py").exists() for place in places if place):
-        return None
-    if words[:3] == [sys.executable, "-P", "-m"]:
-        is_ours = words[3:] == [ENGINE] or words[3:5] in (["tileyard", "agent"], ["tileyard", TASK])
-        is_same = heard(environment, HEARD_WITHOUT) == heard(ENVIRONMENT, HEARD_WITHOUT)
-        return partial(become_program, words, environment, kept) if is_ours and is_same else None
-    is_worker = "--" in words and is_copied(words, environment)
-    return partial(become_keeper, words, environment, kept) if is_worker else None
+    def __init__(  # noqa: PLR0913 - what subprocess.Popen is given
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: Any,  # noqa: ANN401 - as subprocess.Popen has it
+        bufsize: int,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        start_new_session: bool,
+    ) -> None:
+        super().__init__(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            bufsize=bufsize,
+            env=env,
+            pass_fds=pass_fds,
+            start_new_session=start_new_session,
+            preexec_fn=partial(become_keeper, argv, env, pass_fds)
+            if is_copied(argv, env)
+            else None,
+        )
 
 
 def is_copied(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether the worker of a keeper's command line can be a copy of this process."""
     options, worker = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    *begin, module = [*worker[:4], ""][:4]
+    *begin, module = worker[:4]
     if begin != [sys.executable, "-P", "-m"] or module not in WORKERS:
         return False
     if module == COMPILER and worker[-1].partition(":")[0] == "cuda":
@@ -404,10 +356,16 @@ def heard(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, s
     return {
         name: text
         for name, text in environment.items()
-        if text and name.startswith(names) and name not in UNHEARD and text != SET_AHEAD.get(name)
+        if name.startswith(names) and name not in UNHEARD and text != SET_AHEAD.get(name)
     }
 
 
+COPIES = {
+    "tileyard.engine.hosts.session": AgentCopy,
+    "tileyard.processes.launch": EngineCopy,
+    "tileyard.processes.supervise": WorkerCopy,
+}
+"""By the module that starts it, what is a copy."""
 ENVIRONMENT = dict(os.environ)
 SET_AHEAD: dict[str, str] = {}
 """Variables that imports have set."""
@@ -417,11 +375,8 @@ PLACES = [
 """Where modules are found, but for those that an environment names."""
 
 
-def become_fresh(
-    argv: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
-) -> None:
+def become_fresh(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
     """Be what a program is when it begins, with these descriptors and the first three open."""
-    show_as(argv)
     gc.freeze()  # what others have open is neither used nor closed again
     above = 3
     for kept in sorted(descriptors):
@@ -439,17 +394,9 @@ def become_fresh(
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it begins
         signal.signal(number, signal.SIG_IGN)
     logging.root.handlers.clear()
-    open_streams()
-
-
-def open_streams() -> None:
-    """Have streams of its own: the others may hold what is not ours, and are what the warm process has."""
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        warm_one = getattr(sys, name)
+    for name, number in (("stdout", 1), ("stderr", 2)):  # the others may hold what is not ours
         lines = 1 if name == "stderr" else -1
-        stream = open(  # noqa: SIM115 - as long as the process
-            number, "w", lines, warm_one.encoding, warm_one.errors, closefd=False
-        )
+        stream = open(number, "w", lines, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
 
 
@@ -476,26 +423,26 @@ def run_to_the_end(module: str) -> NoReturn:
     os._exit((code or 0) & 0xFF)
 
 
-def become_program(
-    argv: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
-) -> NoReturn:
-    """Be the engine or a command, from the moment at which its program would be executed to its end."""
-    become_fresh(argv, environment, descriptors)
+def become_engine(environment: Mapping[str, str], descriptors: Sequence[int]) -> NoReturn:
+    """Be the engine, from the moment at which its program would be executed to its end."""
+    become_fresh(environment, descriptors)
+    sys.argv[1:] = []
+    del sys.path[0]  # what -P does
+    run_to_the_end(ENGINE)
+
+
+def become_agent(argv: Sequence[str], set_here: Mapping[str, str]) -> NoReturn:
+    """Be an agent, from the moment at which its program would be executed to its end."""
+    become_fresh({**os.environ, **set_here}, [])
     sys.argv[1:] = argv[4:]
-    set_path(environment)
-    run_to_the_end(argv[3])
-
-
-def set_path(environment: Mapping[str, str]) -> None:
-    """Have modules be found as by a program that begins with -P."""
-    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *PLACES]
+    run_to_the_end("tileyard")
 
 
 def become_keeper(
     argv: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> NoReturn:
     """Be a worker's keeper, whose worker is a copy of it."""
-    become_fresh(argv, environment, descriptors)
+    become_fresh(environment, descriptors)
     run, worker = (importlib.import_module(f"{KEEPER}.{name}") for name in ("run", "worker"))
     worker.start_program = partial(become_worker, worker)  # type: ignore[attr-defined]
     try:
@@ -514,10 +461,10 @@ def become_worker(
     if os.getppid() != keeper:
         os._exit(127)
     opened = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
-    become_fresh(argv, environment, [fd for fd in opened if is_inherited(fd)])
+    become_fresh(environment, [fd for fd in opened if is_inherited(fd)])
     module = argv[3]
     sys.argv = [module, *argv[4:]]
-    set_path(environment)
+    sys.path[:] = [*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *PLACES]
     sys.modules.pop(module, None)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
@@ -535,32 +482,27 @@ def is_inherited(descriptor: int) -> bool:
 def is_copy() -> bool:
     """Whether this process is a copy by now: one is made for each run, and the first returns at their end."""
     while line := sys.stdin.readline():
-        run = json.loads(line)
         pid = os.fork()
         if not pid:
-            become(run)
+            become(json.loads(line))
             return True
-        if len(run["printed"]) == 2:  # what is started reports its own end
-            os.write(1, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     return False
 
 
-def import_ahead(module: str) -> None:
-    """Import what a copy that runs the module needs."""
-    for name in AHEAD[module]:
-        importlib.import_module(name)
-
-
 if __name__ == "__main__":
-    import_ahead(sys.argv[1])
+    for name in AHEAD[sys.argv[1]]:
+        importlib.import_module(name)
     SET_AHEAD.update(set(os.environ.items()) - set(ENVIRONMENT.items()))
     ours = importlib.import_module("tileyard")
     ours.__doc__ = f"{ours.__doc__} PYTEST_DONT_REWRITE"  # or pytest warns that it cannot any more
     if sys.argv[2]:
         count_starts(sys.argv[2])
-    if sys.argv[3]:
+    if sys.argv[3:]:
         compile_once(Path(sys.argv[3]))
     gc.freeze()  # so that no copy has to touch, and thereby to copy, all that is there
     if is_copy():
-        subprocess.Popen = Copying  # type: ignore[misc]
+        for name, copy in COPIES.items():
+            copying = types.SimpleNamespace(**{**vars(subprocess), "Popen": copy})
+            sys.modules[name].subprocess = copying  # type: ignore[attr-defined]
         run_to_the_end(sys.argv[0])

@@ -1,6 +1,6 @@
 """A queue ``lab`` of somebody else's, declared in a project's file, with one device behind it."""
 
-import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conftest import ROOT
-from tests.warm_python import Started, warm
 
 QUEUE = ROOT / "tests" / "faults" / "fake_queue.py"
 PAGE = ROOT / "docs" / "how-to" / "devices-behind-a-queue.md"
@@ -57,19 +56,12 @@ def serve_queue(
     for name, table in tables.items():
         lines += [f"[queue.{name}]", *(f"{key} = {write(value)}" for key, value in table.items())]
     (project / "tileyard.toml").write_text("\n".join(lines), encoding="utf-8")
+    server = [sys.executable, str(QUEUE), "serve", str(folder), *served.split()]
     with pytest.MonkeyPatch.context() as environment:
         for variable in ("TASK_DEVICE", "TILEYARD_SUBMISSION"):
             environment.delenv(variable, raising=False)
-        with serve(folder, *served.split()):
-            yield folder
-
-
-@contextmanager
-def serve(folder: Path, *devices: str) -> Iterator[Started]:
-    """Serve a queue in a folder: its tasks are copies of a warm process, where they are our own command."""
-    words = ("serve", str(folder), *devices)
-    with warm("tileyard").start(words, QUEUE.parent, os.environ, QUEUE.stem) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+        with subprocess.Popen(server) as process:
+            try:
+                yield folder
+            finally:
+                process.kill()

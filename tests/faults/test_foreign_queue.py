@@ -18,12 +18,11 @@ import msgspec
 import psutil
 import pytest
 from tests.conftest import ROOT
-from tests.e2e.lab_queue import declare, serve
+from tests.e2e.lab_queue import declare
 from tests.endings import has_ended
 from tests.faults.deed_target import OUTCOME_OF, plan_deeds
 from tests.samples import IS_WHOLE
 from tests.simulated_yard import FixedSource, drive, open_simulated_yard, plan_cases
-from tests.warm_python import Started
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import ToolMissingError, UsageError
@@ -46,7 +45,7 @@ AWKWARD = "two words, a 'quote', a \"double\" one, $HOME, `id`, a\nnew line and 
 
 MakeQueue = Callable[..., ForeignQueue]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("copying")]
+pytestmark = pytest.mark.slow
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Site:
 
     folder: Path
     yard: Yard
-    server: Started
+    server: subprocess.Popen[bytes]
     events: list[Event]
     queue: ForeignQueue
     family: set[psutil.Process]
@@ -174,11 +173,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         listeners=[events.append],
     )
     queue = task_submit(folder, inherit=["PATH", "PYTHONPATH", "COLOUR"])
-    with serve(folder, str(CORE), str(CORE)) as server:
+    command = [sys.executable, str(QUEUE), "serve", str(folder), str(CORE), str(CORE)]
+    with subprocess.Popen(command) as server:
         try:
             family = set(psutil.Process().children())
             yield Site(folder, yard, server, events, queue, family)
         finally:
+            server.kill()
             for pid in (int(task.read_text()) for task in folder.glob("tasks/*/pid")):
                 if psutil.pid_exists(pid):
                     os.killpg(pid, signal.SIGKILL)

@@ -31,9 +31,7 @@ def test_runs_that_would_have_the_same_name_get_two(cli: CommandLine) -> None:
     (cli.cwd / "unlucky" / "sitecustomize.py").write_text(UNLUCKY, encoding="utf-8")
     cli.env["PYTHONPATH"] = str(cli.cwd / "unlucky")
 
-    side_by_side = [
-        cli.start_fresh("test", "suite.toml", "--keep-work", "--json") for _ in range(2)
-    ]
+    side_by_side = [cli.start("test", "suite.toml", "--keep-work", "--json") for _ in range(2)]
     ended = [(*process.communicate(), process.returncode) for process in side_by_side]
 
     assert [status for _, _, status in ended] == [0, 0], ended

@@ -46,7 +46,7 @@ from tileyard.workers.protocol import (
 )
 from tileyard.workers.step_host import GOLDEN
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("copying")]
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 

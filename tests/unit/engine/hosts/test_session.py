@@ -53,8 +53,6 @@ from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper_line import CI_RUNS, JOB, find_job
 from tileyard.processes.wire import encode_frame
 
-pytestmark = pytest.mark.usefixtures("copying")
-
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, place: Place | None = None) -> AsyncIterator[HostSession]:
