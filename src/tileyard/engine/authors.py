@@ -167,7 +167,9 @@ class AuthorLanes:
         await self._processes[0].begin()
 
     async def ask(self, request: Question[AnswerT], limit_s: float) -> AnswerT | Failed:
-        """Ask one question, once a process is idle; it is not before the answer has come, whoever waits."""
+        """Ask one question, once a process is idle. It is idle again once the answer has come, even if nobody
+        waits for that any more.
+        """
         while True:
             number = await self._idle.get()
             asking: asyncio.Task[Any] = asyncio.create_task(

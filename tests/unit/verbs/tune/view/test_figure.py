@@ -137,8 +137,8 @@ def test_replays_and_comparisons_are_drawn(
     assert (
         main(["tune", "--replay", "valley.jsonl", "--strategy", "grid", *short, "new/a.png"]) == 0
     )
-    assert capsys.readouterr().err == "picture: new/a.png\n"
-    for place in ("/proc/none.png", "new"):
+    assert capsys.readouterr().err == f"picture: {tmp_path}/new/a.png\n"
+    for place in ("/proc/none.png", f"{tmp_path}/new"):
         assert main(["tune", "--replay", "valley.jsonl", *short, place]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
