@@ -124,7 +124,7 @@ def test_the_limit_ends_it(tmp_path: Path) -> None:
     (tmp_path / "large.py").write_text(
         planted.text().replace(IMPORT, "import tilelang\n"), encoding="utf-8"
     )
-    done = OwnCommandLine(tmp_path).run(*planted.arguments, "--limit", "1s")
+    done = OwnCommandLine(tmp_path).run(*planted.arguments, "--limit", "1ms")
     assert done.returncode == 0
     assert done.stdout.splitlines()[1].endswith(": the time is over")
     compile(done.stdout, "small.py", "exec")
