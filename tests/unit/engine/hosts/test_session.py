@@ -45,7 +45,7 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.parts import PART_BYTES
-from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place
+from tileyard.engine.hosts.placing import AGENT, ANY_CODE, ELSEWHERE, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting
@@ -679,3 +679,16 @@ def test_a_lease_waits_for_a_lost_host_and_a_device_without_quarantine_does_not_
         await hosts.close()
 
     asyncio.run(use())
+
+
+def test_an_agent_that_is_to_end_before_it_begins_does_not_begin(tmp_path: Path) -> None:
+    """And the folder that was made for it is removed."""
+    early = tmp_path / "mktemp"
+    early.write_text('#!/bin/sh\nPATH=${PATH#*:}\nkill -TERM $PPID\nexec mktemp "$@"\n')
+    early.chmod(0o700)
+    (tmp_path / "tmp").mkdir()
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "tmp")}
+    agent = ("/bin/sh", "-c", f"touch {tmp_path}/began")
+    subprocess.run(["/bin/sh", "-c", ELSEWHERE, *agent], env={**os.environ, **own}, check=False)
+    assert not [*(tmp_path / "tmp").iterdir()]
+    assert not (tmp_path / "began").exists()

@@ -236,7 +236,7 @@ def test_a_strategy_with_a_process_of_its_own_is_for_one_shape() -> None:
 
 
 def test_notes_of_studies_are_those_of_their_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What several have in common is said once, and what won elsewhere is counted in one line."""
+    """What several have in common is printed once, and what won elsewhere is counted in one line."""
     run = Run({1: {16: 1.0}, 2: {16: 1.0}, 3: {16: 1.0}})
     studies = [one.study for one in run.studies]
     for study in studies[:2]:
