@@ -10,7 +10,8 @@ searched.
 
     python benchmarks/cost_model.py --h100
 
-The same for the GEMMs that `make gpu-check` timed on an H100, by USUAL_NS and its number of multiprocessors.
+The same for the GEMMs that `make gpu-check` timed on an H100, by USUAL_NS and its number of multiprocessors,
+of their Programs alone and with what is known of their binaries, which are built here.
 """
 
 import argparse
@@ -23,17 +24,16 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
+import tileyard
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.frontend.found import lower_config
-from tileyard.ir.work import count_work
 from tileyard.show.console import Console, new_table, print_table
+from tileyard.verbs.tune.plan.foresight import count_built
 from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
-from tileyard.verbs.tune.plan.strategies.base import Points
+from tileyard.verbs.tune.plan.strategies.base import OF_BINARIES, Points
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
 from tileyard.verbs.tune.plan.strategies.costs import USUAL, Floats, learn, list_amounts, predict
 from tileyard.verbs.tune.plan.strategies.model import Model
-from tileyard.workers.author import Author
 
 FIRST = 5
 """Predicted configs, of which the best is rated."""
@@ -50,16 +50,35 @@ def rate(predicted: Floats, times: Floats) -> list[str]:
     return [f"{spearmanr(predicted, times)[0]:.2f}", f"{100 * math.expm1(best):.0f} %"]
 
 
-def rate_h100() -> list[str]:
-    """The rating of predictions for the GEMMs that were timed on an H100."""
+def rate_h100() -> None:
+    """Print the rating of predictions for the GEMMs that were timed on an H100, without their binaries, which
+    are built here, and with them.
+    """
+    trials = json.loads(H100.read_bytes())["kernels"]["tune --from"]["trials"]
+    times = np.log([one["measurement"]["median_ns"] for one in trials])
+    works = []
     with tempfile.TemporaryDirectory() as folder:
-        kernel = Author.of_file(H100_GEMM, ObjectStore(Path(folder))).kernels["gemm"]
-    facts, times_ns = [], []
-    for trial in json.loads(H100.read_bytes())["kernels"]["tune --from"]["trials"]:
-        made = lower_config(kernel, trial["arguments"], trial["config"])
-        facts.append(list_amounts(count_work(made.signature, made.integers), H100_CORES))
-        times_ns.append(trial["measurement"]["median_ns"])
-    return rate(predict(np.array(facts), USUAL), np.log(times_ns))
+        for trial in trials:
+            config = {name: (value,) for name, value in trial["config"].items()}
+            built = tileyard.compile(
+                f"{H100_GEMM}::gemm",
+                arg=trial["arguments"],
+                config=config,
+                target=trial["target"],
+                home=folder,
+                progress=False,
+            )
+            build = built.configs[0].build
+            works.append(
+                count_built(build, trial["arguments"], ObjectStore(Path(folder) / "objects"))
+            )
+    for what, left_out in (("Program alone", OF_BINARIES), ("Program and binary", {})):
+        known = [{k: v for k, v in work.items() if k not in left_out} for work in works]
+        amounts = np.array([list_amounts(work, H100_CORES) for work in known])
+        rank, regret = rate(predict(amounts, USUAL), times)
+        print(f"{what}: rank {rank}; the best of the first {FIRST} has a regret of {regret}")
+    for trial, work in zip(trials, works, strict=True):
+        print(*trial["config"].values(), *(f"{name} {work.get(name)}" for name in OF_BINARIES))
 
 
 class Rated:
@@ -98,8 +117,7 @@ def main() -> None:
     parser.add_argument("--h100", action="store_true")
     given = parser.parse_args()
     if given.h100:
-        rank, regret = rate_h100()
-        print(f"rank {rank}; the best of the first {FIRST} has a regret of {regret}")
+        rate_h100()
         return
     spaces = [Rated(file) for file in sorted(given.folder.glob("*.gz"))]
     names = ["space", "usual: rank", f"first {FIRST}", "learnt: rank", f"first {FIRST}"]

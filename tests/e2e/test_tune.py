@@ -222,14 +222,17 @@ def test_some_cores_phases_one_after_another_and_a_single_compile_worker(
     knowing: CommandLine,
 ) -> None:
     """On a device of declared cores, without overlap and with one compile worker, the same configs pass; and
-    no others, as rules of the run exclude them.
+    no others, as rules of the run exclude them. Once all are built, those that should be fast run first.
     """
     options = ("--devices", "cpu:cores=0", "--no-overlap", "--compile-workers", "1")
+    options += ("--strategy", "model", "--fresh")
     rules = ("--where", "block > 16", "--where", "fault == 'none'")
-    result = knowing.run_json(*HEALTHY, "--config", "block=pow2:16..64", *rules, *options)
+    result = knowing.run_json(*HEALTHY, "--config", "block=pow2:16..256", *rules, *options)
     expected = "cpu:cores=0"
     assert result["device"] == expected
-    assert [trial["outcome"] for trial in result["trials"]] == ["passed"] * 2
+    assert [trial["outcome"] for trial in result["trials"]] == ["passed"] * 4
+    ran = sorted(result["trials"], key=lambda trial: int(trial["id"].rpartition(".")[2]))
+    assert [trial["config"]["block"] for trial in ran] == [256, 128, 64, 32]
     assert result["best"] or result["leader"]
 
 

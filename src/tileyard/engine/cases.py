@@ -184,7 +184,8 @@ class Site(Record):
 class Ready:
     """A batch that waits for a device, one of ``devices`` and better none of ``avoid``, which failed it. It
     begins if there is room for ``least_bytes``; its outputs to be judged take ``output_bytes``. ``alone``: it
-    shares a run with no other; ``asked``: it has waited since a device was asked for.
+    shares a run with no other; ``asked``: it has waited since a device was asked for. ``rank``: see
+    NothingKnown.
     """
 
     batch: str
@@ -198,6 +199,7 @@ class Ready:
     avoid: frozenset[str] = frozenset()
     asked: bool = False
     overtaken: int = 0
+    rank: float | None = None
 
 
 class Grounds:
@@ -282,11 +284,11 @@ class ReadyQueue:
                 continue
             if best is None:
                 best = entry
-                if entry.interleaved or entry.overtaken >= PATIENCE or entry.expected_s is None:
+                if entry.interleaved or entry.overtaken >= PATIENCE or _place(entry) == FRONT:
                     return entry
             elif entry.interleaved:
                 break
-            elif _length_s(entry) > _length_s(best):
+            elif _place(entry) < _place(best):
                 best = entry
         return best
 
@@ -318,8 +320,13 @@ class ReadyQueue:
         self.discard(entry.batch)
 
 
-def _length_s(entry: Ready) -> float:
-    return inf if entry.expected_s is None else entry.expected_s
+FRONT = (-inf, -inf)
+
+
+def _place(entry: Ready) -> tuple[float, float]:
+    """The least goes first: by rank, if there is one, and then the longest."""
+    length_s = inf if entry.expected_s is None else entry.expected_s
+    return -inf if entry.rank is None else entry.rank, -length_s
 
 
 @dataclass
@@ -621,9 +628,10 @@ class PlannedCases:
             self._dropped.add(case)
             self._due.append(GiveUp(case=case))
 
-    def look_up(self, batch: str) -> None:
+    def look_up(self, batch: str, rank: float | None) -> None:
         """Nothing is known of this batch from earlier runs."""
         self._batches[batch].looked_up = True
+        self._batches[batch].entry.rank = rank
         self.looked_up_now.discard(batch)
         self._settle(batch)
 

@@ -104,9 +104,12 @@ class AuthorFreed(Record, tag="author_freed"):
 
 
 class NothingKnown(Record, tag="nothing_known"):
-    """The answer to a LookUp that did not end the batch's cases."""
+    """The answer to a LookUp that did not end the batch's cases. Of those with a ``rank`` the one with the
+    least runs first.
+    """
 
     batch: str
+    rank: float | None = None
 
 
 class Leased(Record, tag="leased"):

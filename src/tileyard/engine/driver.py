@@ -504,19 +504,21 @@ class Driver:
 
     def _look_up(self, batch: str) -> None:
         members = self._ledger.members(batch)
-        is_known = False
+        is_known, rank = False, None
         with contextlib.suppress(*HOST_FAULTS):  # what cannot be looked up is run
-            if members[0].batch.alike:
-                self._preparation.identify(members[0])
-                if excess := self._preparation.find_excess(members[0]):
-                    self._end(members[0].case.key, Outcome.NOT_RUN, excess.message)
+            if (first := members[0]).batch.alike:
+                self._preparation.identify(first)
+                if excess := self._preparation.find_excess(first):
+                    self._end(first.case.key, Outcome.NOT_RUN, excess.message)
                     return
-                is_known = self._ledger.follow(members[0])  # and is reported once it has ended
+                is_known = self._ledger.follow(first)  # and is reported once it has ended
+                if self._yard.rank is not None and not is_known:
+                    rank = self._yard.rank(first.case, first.keys.build)
             elif is_known := self._ledger.recall_paired(members):
                 for member in members:
                     self._tell(CaseFinished(case=member.case.key))
         if not is_known:
-            self._tell(NothingKnown(batch=batch))
+            self._tell(NothingKnown(batch=batch, rank=rank))
 
     def _site(self) -> Site:
         yard = self._yard

@@ -236,8 +236,8 @@ class EngineState:
                 self.cases.lose(case, device, may_retry=not self._stopping)
             case AuthorFreed() | AuthorAwaited() | AuthorStarted():
                 self._author_step(fact)
-            case NothingKnown(batch=batch):
-                self.cases.look_up(batch)
+            case NothingKnown(batch=batch, rank=rank):
+                self.cases.look_up(batch, rank)
             case Leased() | LeaseAwaited() | LeaseFailed() | RunOver() | LingerOver() | Released():
                 self._device_step(fact)
             case Readmitted(device=device):

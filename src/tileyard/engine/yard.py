@@ -10,7 +10,15 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError
 from tileyard.base.events import Event, Note, describe_note
-from tileyard.base.model import QUEUE_LIMIT_S, Case, Device, Elaborated, SourceLine, Trial
+from tileyard.base.model import (
+    QUEUE_LIMIT_S,
+    BuildKey,
+    Case,
+    Device,
+    Elaborated,
+    SourceLine,
+    Trial,
+)
 from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.classes import find_cpu_kinds
 from tileyard.devices.reprobing import INTERVAL_S
@@ -27,6 +35,10 @@ if TYPE_CHECKING:  # code that runs on a device has no store, and need not impor
 Listener = Callable[[Event], None]
 FindEntry = Callable[[Case], RunEntry | None]
 """Returns what a runner needs for a case that was built elsewhere; None for one that is built here."""
+Rank = Callable[[Case, BuildKey], float | None]
+"""The place of a case, once it is built, among those that are ready: the least runs first, and before it what
+has none.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +73,9 @@ class Yard(Workplace, RunnerSite):
     none. ``listeners`` get every event, and may keep it until ``flushes`` are called; ``unwritten``
     are those warned about as not writable. ``sync_unchecked``: works not checked for undefined
     behaviour as asked, with reasons; ``noted``: kernels and lines already noted. ``packed`` finds
-    what was built elsewhere, for stored sides; ``shelf`` gets what a runner would need for each
-    case not run here, and ``builds`` how its build ended. ``reprobe_s``: seconds between probes of
-    a device in quarantine; ``judge``: the module that compares outputs.
+    what was built elsewhere, for stored sides; ``rank`` orders what is built; ``shelf`` gets what a
+    runner would need for each case not run here, and ``builds`` how its build ended. ``reprobe_s``:
+    seconds between probes of a device in quarantine; ``judge``: the module that compares outputs.
     """
 
     store: "Store"
@@ -74,6 +86,7 @@ class Yard(Workplace, RunnerSite):
     listeners: list[Listener] = field(default_factory=list)
     flushes: list[Callable[[], None]] = field(default_factory=list)
     packed: FindEntry | None = None
+    rank: Rank | None = None
     shelf: dict[str, RunEntry] = field(default_factory=dict)
     builds: dict[str, Build] = field(default_factory=dict)
     unwritten: set[str] = field(default_factory=set)

@@ -29,7 +29,7 @@ from tileyard.engine.hosting import KIND, AnonymousSlots, StepHost
 from tileyard.engine.programs import Programs, ProgramSite
 from tileyard.engine.provider import LeaseProvider
 from tileyard.engine.source import CaseSource
-from tileyard.engine.yard import Listener, Workplace, Yard
+from tileyard.engine.yard import Listener, Rank, Workplace, Yard
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
@@ -72,9 +72,10 @@ class Plan(Generic[ResultT]):
     unless cut short.
     ``grounds`` are the devices per target, ``named`` those requested. ``programs`` is where
     programs run, whose passed folders are removed unless ``keep_work``; ``packed`` finds what was
-    built elsewhere. Once ``find_excess`` gives a reason, cases not begun are dropped for it: that is
-    asked after each trial, and after ``trim_after_s``, or the whole ``budget_s``. ``find_reason`` says
-    why the run ended, if nothing else ended it. ``begun`` is the first event, to be filled in.
+    built elsewhere, ``rank`` orders what is built. Once ``find_excess`` gives a reason, cases not begun
+    are dropped for it: that is asked after each trial, and after ``trim_after_s``, or the whole
+    ``budget_s``. ``find_reason`` says why the run ended, if nothing else ended it. ``begun`` is the first
+    event, to be filled in.
     """
 
     source: CaseSource
@@ -90,6 +91,7 @@ class Plan(Generic[ResultT]):
     programs: ProgramSite | None = None
     keep_work: bool = False
     packed: Callable[[Programs | None, Case], RunEntry | None] | None = None
+    rank: Rank | None = None
     find_reason: Callable[[], StopReason] = lambda: "done"
     budget_s: float | None = None
     trim_after_s: float | None = None
@@ -198,6 +200,7 @@ async def _open_driver(
             others.append(AnonymousSlots(host, slots, yard.programs.share_cores(len(slots))))
     if plan.packed is not None:
         yard.packed = partial(plan.packed, yard.programs)
+    yard.rank = plan.rank
     queues = choose_queues(plan.named, bench.settings)
     driver = Driver(plan.source, yard, bench.run, Lenders(yard, queues, *others))
     await driver.open()

@@ -42,6 +42,19 @@ def test_nothing_overtakes_an_interleaved_batch() -> None:
     assert order == expected
 
 
+def test_the_least_rank_goes_first() -> None:
+    """However long it is; and what has no rank before all."""
+    queue = queue_of(
+        entry("b", 9.0, rank=2.0),
+        entry("c", 1.0, rank=3.0),
+        entry("a", rank=-1.0),
+        entry("d", 3.0, rank=3.0),
+        entry("unknown"),
+    )
+    order = [*names(queue.take("board:0", ONE, 4)), *names(queue.take("board:0", ONE, 4))]
+    assert order == ["unknown", "a", "b", "d", "c"]
+
+
 def test_a_short_batch_is_overtaken_only_so_often() -> None:
     """However many longer ones arrive, its turn comes."""
     queue = queue_of(entry("short", 0.1))

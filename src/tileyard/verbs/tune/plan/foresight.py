@@ -12,6 +12,7 @@ from tileyard.base.errors import DamagedError, InvalidProgramError, TileyardErro
 from tileyard.base.model import WELL, BuildKey, Trial, Value
 from tileyard.ir.reader import read_program
 from tileyard.ir.work import count_work
+from tileyard.targets.own_sources import read_reported
 from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Subject, Work
 from tileyard.workers.protocol import Failed
@@ -30,8 +31,8 @@ MOST_TIMES: Final = 100
 
 
 def count_built(build: BuildKey, arguments: Mapping[str, Value], objects: ObjectStore) -> Work:
-    """The work of a Program that was built: nothing if it is not kept, or of a version that cannot be read
-    here.
+    """The work of a Program that was built, and of its device functions the largest spills and the least
+    occupancy; nothing if it is not kept, or of a version that cannot be read here.
     """
     artifact = find_artifact(build, objects) if build else None
     if artifact is None or PROGRAM_FILE not in artifact.manifest.files:
@@ -41,7 +42,15 @@ def count_built(build: BuildKey, arguments: Mapping[str, Value], objects: Object
         program = read_program(artifact.file(PROGRAM_FILE).read_text(encoding="utf-8"))
     except (InvalidProgramError, DamagedError):
         return {}
-    return {name: round(amount) for name, amount in count_work(program, numbers).items()}
+    work = {name: round(amount) for name, amount in count_work(program, numbers).items()}
+    resources = read_reported(artifact.manifest.details).resources
+    spilled = [one.spilled_bytes for one in resources]
+    occupancies = [one.occupancy for one in resources if one.occupancy]
+    return {
+        **work,
+        **({"spilled_bytes": max(spilled)} if spilled else {}),
+        **({"occupancy": min(occupancies)} if occupancies else {}),
+    }
 
 
 def list_subjects(

@@ -15,7 +15,7 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BundleError, UsageError
 from tileyard.base.events import Note, RunStarted, describe_lost, is_final
-from tileyard.base.model import Case, Device, KernelWork, Record, TimingPolicy, Value
+from tileyard.base.model import BuildKey, Case, Device, KernelWork, Record, TimingPolicy, Value
 from tileyard.base.wording import count_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.holding import HeldLease, QueueTimeoutError
@@ -168,6 +168,14 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
             lost_hosts=describe_lost(ending.lost_hosts),
         )
 
+    def rank(case: Case, build: BuildKey) -> float | None:
+        strategy: object = space.strategy
+        is_screened = study.is_screening and case.target == start.target
+        if not isinstance(strategy, Foresees) or not is_screened:
+            return None
+        strategy.foresee(case.config, count_built(build, space.arguments, bench.objects))
+        return strategy.rank(case.config)
+
     async def finish(result: StudyResult) -> StudyResult:
         return await _time_reference(start, bench, authors, devices[0], result)
 
@@ -202,6 +210,7 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
             check_sync=request.check_sync,
         ),
         find_reason=lambda: study.reason,
+        rank=rank,
         budget_s=request.budget_s,
         trim_after_s=study.budgets.screening_s,
         find_excess=lambda: study.why_ended if study.is_screening else "",

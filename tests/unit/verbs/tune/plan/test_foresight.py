@@ -21,7 +21,7 @@ BLOCKS = Points({"block": (16, 32, 64, 128)})
 
 
 async def watch(model: Model, count: Count) -> list[str]:
-    """Why it ended, if it did, once it has asked for every point, or in vain; all are proposed meanwhile."""
+    """Why it ended, if it did, once it has asked for every point, or in vain."""
     said: list[str] = []
     is_over = asyncio.Event()
     left = BLOCKS.size
@@ -38,9 +38,7 @@ async def watch(model: Model, count: Count) -> list[str]:
         return work
 
     foresight = Foresight(model, note, asyncio.Lock(), end)
-    while not model.is_exhausted:
-        model.ask(1)
-        foresight.wake()
+    foresight.wake()
     await is_over.wait()
     await asyncio.sleep(0)  # it takes in what it has got
     await foresight.close()

@@ -13,7 +13,14 @@ from tileyard.base.model import Measurement, Record, Trial
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Points, Strategy, weigh
+from tileyard.verbs.tune.plan.strategies.base import (
+    OF_BINARIES,
+    Config,
+    Foresees,
+    Points,
+    Strategy,
+    weigh,
+)
 
 FORESEEN: Final = 8
 """Configs whose work an author counts while one is built and run; none before the first."""
@@ -86,10 +93,13 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         await asyncio.sleep(0)  # here Ctrl-C is noticed: nothing else waits
         if isinstance(strategy, Foresees) and begun:
             for config in strategy.list_unforeseen(FORESEEN):
-                strategy.foresee(config, space.find(config).facts)
+                facts = space.find(config).facts
+                strategy.foresee(config, {k: v for k, v in facts.items() if k not in OF_BINARIES})
         await opened.draw(begun + in_flight - len(under_way))
         for config in opened.configs[begun : begun + in_flight - len(under_way)]:
             found = space.find(config)
+            if isinstance(strategy, Foresees):
+                strategy.foresee(config, found.facts)
             heapq.heappush(under_way, (now_s + found.cost_s, begun, found))
             begun += 1
         if not under_way:

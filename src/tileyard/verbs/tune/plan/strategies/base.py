@@ -254,6 +254,8 @@ class Strategy(Protocol):
 Work = Mapping[str, Value]
 """Amounts of what a launch does, by name, as ``ir/work.py`` counts them; empty if they are not known."""
 
+OF_BINARIES: Final = {"spilled_bytes": 0.0, "occupancy": 1.0}
+"""Numbers that may be beside them, known only of what was built; as they are if its target reports none."""
 
 Subject = tuple[int, Sequence[tuple[Work, float]]]
 """Units of a device (cores, multiprocessors) among which blocks are divided, 1 if they are not known; and the
@@ -276,7 +278,11 @@ class Foresees(Protocol):
         ...
 
     def foresee(self, config: Config, work: Work) -> None:
-        """Learn the work of a config."""
+        """Learn the work of a config; and again, with OF_BINARIES, once it is built."""
+        ...
+
+    def rank(self, config: Config) -> float | None:
+        """The place of a config among those that are built, the least first; None if it is not known."""
         ...
 
 

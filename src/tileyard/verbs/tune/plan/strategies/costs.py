@@ -35,6 +35,8 @@ USUAL_NS: Final = {
     "blocks": 10.0,
     "beyond_first": 0.005,
     "beyond_second": 0.02,
+    "spills": 0.01,
+    "waits": 0.02,
 }
 """What each amount costs, as a guess that no trial has changed."""
 USUAL: Final[Floats] = np.log(list(USUAL_NS.values()))
@@ -46,7 +48,8 @@ CERTAINTY: Final = 0.02
 
 def list_amounts(work: Mapping[str, Value], units: int) -> list[float]:
     """Amounts that cost time, in the order of USUAL_NS, of the core or multiprocessor with most blocks; none
-    if that is not known.
+    if that is not known. Threads of a binary write and read its ``spilled_bytes`` each, and with a low
+    ``occupancy`` fewer lines are waited for at once.
     """
     known = {
         name: float(value)
@@ -56,6 +59,9 @@ def list_amounts(work: Mapping[str, Value], units: int) -> list[float]:
     tiles = known.get("shared_tile_bytes", 0.0) + known.get("private_tile_bytes", 0.0)
     for name, cache in CACHES_BYTES.items():
         known[name] = known.get("accesses", 0.0) / (1 + (cache / max(tiles, 1.0)) ** STEEPNESS)
+    spilled_bytes = known.get("spilled_bytes", 0.0)
+    known["spills"] = known.get("blocks", 0.0) * known.get("threads", 0.0) * spilled_bytes
+    known["waits"] = known.get("lines", 0.0) * (1 / min(known.get("occupancy", 1.0), 1.0) - 1)
     if (blocks := known.get("blocks", 0.0)) < 1:
         return []
     share = math.ceil(blocks / units) / blocks

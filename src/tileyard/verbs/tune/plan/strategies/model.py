@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Subject, Work
+from tileyard.verbs.tune.plan.strategies.base import OF_BINARIES, Config, Points, Subject, Work
 from tileyard.verbs.tune.plan.strategies.bayes import CENTRES, FIRST, GROWTH, Bayes
-from tileyard.verbs.tune.plan.strategies.costs import USUAL, learn, list_amounts, predict
+from tileyard.verbs.tune.plan.strategies.costs import LARGEST, USUAL, learn, list_amounts, predict
 from tileyard.verbs.tune.plan.strategies.gaussian import Floats
 
 MOST_FORESEEN: Final = 2000
@@ -35,10 +36,13 @@ class Model(Bayes):
         self._units = 1
         self._foreseer = np.random.default_rng((seed, 1))  # other draws than the search
         self._asked: set[int] = set()
+        self._works: dict[int, Work] = {}
         self._rows: dict[int, int] = {}
         """By the numbers of points whose work is known, their rows in what follows."""
-        self._waiting: list[tuple[int, list[float]]] = []
-        """Amounts that have no rows yet."""
+        self._waiting: list[int] = []
+        """Those that have no rows yet."""
+        self._binaries: dict[int, dict[str, float]] = {}
+        """What is known of built ones beside their work."""
         self._known = np.empty((0, len(USUAL)))
         self._features = self._features_of([])
         self._expected = np.empty(0)
@@ -59,14 +63,14 @@ class Model(Bayes):
             self._costs = learn(self._elsewhere, self._usual)
 
     def list_unforeseen(self, limit: int) -> Sequence[Config]:
-        """First those under way, then neighbours of the best, and others at random. See ``Foresees``."""
+        """First neighbours of the best, then others at random. See ``Foresees``."""
         numbers: dict[int, None] = {}
         is_over = len(self._rows) >= MOST_FORESEEN or len(self._asked) >= MOST_ASKED
         room = 0 if is_over or self._amount else limit
-        for find in (self._list_begun, self._list_near, self._list_random):
+        known = self._asked | self._proposed | self._failed.keys() | self._rows.keys()
+        for find in (self._list_near, self._list_random):
             if len(numbers) < room:
-                new = (one for one in find() if one not in self._asked | self._failed.keys())
-                numbers |= dict.fromkeys(new)
+                numbers |= dict.fromkeys(one for one in find() if one not in known)
         chosen = list(numbers)[:room]
         self._asked.update(chosen)
         return [self._points.config_at(number) for number in chosen]
@@ -74,14 +78,30 @@ class Model(Bayes):
     def foresee(self, config: Config, work: Work) -> None:
         """See ``Foresees``."""
         number = self._points.find(config)
-        amounts = list_amounts(work, self._units)
-        if number is not None and number not in self._rows and amounts:
-            self._waiting.append((number, amounts))
+        if number is None or not list_amounts(work, self._units):
+            return
+        given = {name: work.get(name) for name in OF_BINARIES}
+        binary = {k: v for k, v in given.items() if isinstance(v, int | float) and 0 <= v < LARGEST}
+        if binary:
+            self._binaries[number] = OF_BINARIES | binary
+        self._works[number] = work
+        if number not in self._rows:
+            self._waiting.append(number)
             self._rows[number] = len(self._rows)
 
-    def _list_begun(self) -> list[int]:
-        """Of those that were proposed here; the times that earlier studies recorded are many."""
-        return [*self._under_way, *self._proposed.intersection(self._times)]
+    def rank(self, config: Config) -> float | None:
+        """By the time that is expected. See ``Foresees``."""
+        number = self._points.find(config)
+        if number is None or number not in self._works:
+            return None
+        return float(predict(self._list_amounts([number]), self._costs)[0])
+
+    def _list_amounts(self, numbers: Sequence[int]) -> Floats:
+        """One row per point of known work; what is not known of its binary is guessed from others."""
+        guessed = self._guess_binaries([one for one in numbers if one not in self._binaries])
+        binaries = self._binaries | guessed
+        works = ({**self._works[one], **binaries.get(one, {})} for one in numbers)
+        return np.array([list_amounts(work, self._units) for work in works])
 
     def _list_near(self) -> list[int]:
         best = sorted(self._times, key=self._times.__getitem__)[:CENTRES]
@@ -102,14 +122,15 @@ class Model(Bayes):
 
     def _choose(self) -> int:
         if self._waiting:
-            numbers, amounts = zip(*self._waiting, strict=True)
-            self._known = np.vstack([self._known, np.array(amounts)])
-            self._features = np.vstack([self._features, self._features_of(numbers)])
+            self._known = np.vstack([self._known, self._list_amounts(self._waiting)])
+            self._features = np.vstack([self._features, self._features_of(self._waiting)])
             self._waiting.clear()
             self._expected = predict(self._known, self._costs)
         timed = [one for one in self._times if one in self._rows]
         if len(timed) >= self._learn_at:
             self._learn_at = math.ceil(len(timed) * GROWTH)
+            if self._binaries:
+                self._known = self._list_amounts(list(self._rows))
             rows = self._known[[self._rows[one] for one in timed]]
             times = np.array([self._times[one] for one in timed])
             self._costs = learn([*self._elsewhere, (rows, times)], self._usual)
@@ -129,9 +150,24 @@ class Model(Bayes):
 
     def _guess(self, numbers: Sequence[int]) -> Floats:
         """The mean of what is expected of those most alike."""
-        features, known = self._features_of(numbers), self._features
-        away = np.square(known).sum(axis=1) - 2 * features @ known.T  # up to a constant per row
-        count = min(NEAREST, len(self._expected))
-        nearest = np.argpartition(away, count - 1, axis=1)[:, :count]
+        nearest = _find_nearest(self._features_of(numbers), self._features)
         result: Floats = self._expected[nearest].mean(axis=1)
         return result
+
+    def _guess_binaries(self, numbers: Sequence[int]) -> dict[int, dict[str, float]]:
+        """The means of what is known of the built ones most alike; nothing if nothing is."""
+        built = list(self._binaries)
+        if not built or not numbers:
+            return {}
+        nearest = _find_nearest(self._features_of(numbers), self._features_of(built))
+        known = np.array([list(self._binaries[one].values()) for one in built])
+        means = known[nearest].mean(axis=1).tolist()
+        rows = (dict(zip(OF_BINARIES, row, strict=True)) for row in means)
+        return dict(zip(numbers, rows, strict=True))
+
+
+def _find_nearest(features: Floats, known: Floats) -> NDArray[np.int64]:
+    """For each row the NEAREST known rows that are most alike, or all."""
+    away = np.square(known).sum(axis=1) - 2 * features @ known.T  # up to a constant per row
+    count = min(NEAREST, len(known))
+    return np.argpartition(away, count - 1, axis=1)[:, :count]
