@@ -37,7 +37,7 @@ and both are lowered: the lines are those that the operation adds. After a chang
 `{write}=1 make test` rewrites this page. A
 new name in TileLang makes that test fail.
 
-| | |
+| word | meaning |
 | --- | --- |
 | **kept** | as the lines show |
 | **over at once** | TileLang waits for it at its place, and so does the IR |

@@ -213,6 +213,12 @@ def test_files_that_pages_name_exist() -> None:
     assert missing == expected
 
 
+def test_every_table_has_a_head() -> None:
+    """Its columns are named: one without any is read as an empty row."""
+    empty = re.compile(r"(?m)^\|(?: *\|)+ *\n\| *-")
+    assert [page.name for page in PAGES if empty.search(page.read_text("utf-8"))] == []
+
+
 def test_every_page_can_be_found() -> None:
     """The index links every page below ``docs/``."""
     index = ROOT / "docs" / "README.md"
