@@ -172,7 +172,7 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
         strategy: object = space.strategy
         is_screened = study.is_screening and case.target == start.target
         if not isinstance(strategy, Foresees) or not is_screened:
-            return None
+            return None  # it is only built, or of the finals
         strategy.foresee(case.config, count_built(build, space.arguments, bench.objects))
         return strategy.rank(case.config)
 
@@ -210,7 +210,7 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
             check_sync=request.check_sync,
         ),
         find_reason=lambda: study.reason,
-        rank=rank,
+        rank=rank if space.foresight is not None else None,
         budget_s=request.budget_s,
         trim_after_s=study.budgets.screening_s,
         find_excess=lambda: study.why_ended if study.is_screening else "",
