@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from tileyard.artifacts.manifest import find_artifact
@@ -15,6 +16,7 @@ from tileyard.ir.work import count_work
 from tileyard.targets.own_sources import read_reported
 from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Subject, Work
+from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.workers.protocol import Failed
 
 Count = Callable[[Config], Awaitable[Work | Failed]]
@@ -75,9 +77,15 @@ class Foresight:
     """
 
     def __init__(
-        self, strategy: Foresees, count: Count, turn: asyncio.Lock, tell: Callable[[str], None]
+        self,
+        strategy: Foresees,
+        thread: StrategyThread,
+        count: Count,
+        turn: asyncio.Lock,
+        tell: Callable[[str], None],
     ) -> None:
         self._strategy = strategy
+        self._thread = thread
         self._count = count
         self._turn = turn
         self._tell = tell
@@ -98,7 +106,7 @@ class Foresight:
         failed = 0
         while True:
             self._news.clear()
-            for config in iter(self._next, None):
+            while (config := await self._find_next()) is not None:
                 async with self._turn:
                     began_s = time.monotonic()
                     try:
@@ -111,13 +119,14 @@ class Foresight:
                             self._tell(work.message)
                             return
                         work = {}
-                    self._strategy.foresee(config, work)
+                    self._thread.tell(partial(self._strategy.foresee, config, work))
                     took_s = time.monotonic() - began_s
                     await asyncio.sleep(min(REST * took_s, MOST_REST_S))
             await self._news.wait()
 
-    def _next(self) -> Config | None:
+    async def _find_next(self) -> Config | None:
         """The config whose work is wanted next; None if there is none."""
         if not self._wanted:
-            self._wanted.extend(self._strategy.list_unforeseen(AHEAD))
+            unforeseen = partial(self._strategy.list_unforeseen, AHEAD)
+            self._wanted.extend(await self._thread.ask(unforeseen))
         return self._wanted.popleft() if self._wanted else None

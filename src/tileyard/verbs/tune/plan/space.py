@@ -5,6 +5,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tileyard.artifacts.objects import canonical_json
@@ -27,6 +28,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     make_strategy,
     require_gain,
 )
+from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.verbs.tune.result.records import evaluate
 from tileyard.workers.protocol import (
     AnswerT,
@@ -91,6 +93,13 @@ class OpenSpace:
     ended_early: dict[str, Trial] = field(default_factory=dict)
     """The trials of incumbents and seeds."""
     foresight: Foresight | None = None
+    expected_gain: float | None = None
+    """As the strategy last said; None before, and if it does not know."""
+    thread: StrategyThread = field(default_factory=StrategyThread)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.strategy, Ahead):  # its process is a matter of the loop
+            self.thread = StrategyThread(in_loop=True)
 
     async def begin_with(self, named: Iterable[tuple[str, Config]]) -> None:
         """Try these configs first, as far as ``where`` accepts them; the names of equal ones are joined."""
@@ -133,7 +142,7 @@ class OpenSpace:
                 return
             missing = count - len(self.configs)
             width = min(CHUNK, max(missing, 2 * width)) if self.strategy.learns else CHUNK
-            proposed = self.strategy.ask(width)
+            proposed = await self.thread.ask(partial(self.strategy.ask, width))
             self._wake()
             if not proposed:
                 return
@@ -141,9 +150,9 @@ class OpenSpace:
             self._add(itertools.compress(proposed, accepted))
             for config in proposed:
                 if (known := self.ended_early.get(canonical_json(config))) is not None:
-                    self.strategy.tell(known)  # it has no further trial
+                    self.thread.tell(partial(self.strategy.tell, known))  # it has no further trial
             for config in itertools.compress(proposed, map(operator.not_, accepted)):
-                self.strategy.reject(config)
+                self.thread.tell(partial(self.strategy.reject, config))
 
     async def choose(self, *, everything: bool) -> None:
         """Draw all wanted configs, or keep only the first one."""
@@ -157,8 +166,20 @@ class OpenSpace:
         if self.strategy is not None:
             if trial.config in (*(config for _, config in self.incumbents), *self.seeds):
                 self.ended_early[canonical_json(trial.config)] = trial
-            self.strategy.tell(trial)
+            self.thread.tell(partial(self.strategy.tell, trial))
             self._wake()
+
+    def want_gain(self) -> None:
+        """Let the strategy say what gain it expects once it has learnt what it was told until now."""
+        self.thread.tell(self._take_gain)
+
+    def _take_gain(self) -> None:
+        if self.strategy is not None:
+            self.expected_gain = self.strategy.expected_gain
+
+    async def settle(self) -> None:
+        """Wait until the strategy has learnt what it was told, and has said what was wanted."""
+        await self.thread.ask(lambda: None)
 
     def _wake(self) -> None:
         if self.foresight is not None:
@@ -189,11 +210,6 @@ class OpenSpace:
     def learns(self) -> bool:
         """Whether results change what is proposed."""
         return self.strategy is not None and self.strategy.learns
-
-    @property
-    def expected_gain(self) -> float | None:
-        """As of the strategy; None without one."""
-        return None if self.strategy is None else self.strategy.expected_gain
 
     @property
     def at_most(self) -> int:

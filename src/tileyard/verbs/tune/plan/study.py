@@ -143,7 +143,7 @@ class Study:
         if self._are_finals_asked:
             return ()
         if self.is_screening and not self.why_ended:
-            await self.space.draw(-(-(self._next + limit) // len(self.contests)))
+            await self._draw(limit)
         batches = [
             batch
             for contest in self.contests
@@ -154,6 +154,14 @@ class Study:
             batches.append(self.contests[kind].screen(number, self.space.configs[number]))
             self._next += 1
         return batches or await self._ask_more(limit)
+
+    async def _draw(self, limit: int) -> None:
+        """Have configs chosen for as many batches, unless so little gain is expected that the study ends."""
+        if self._request.until_gain is not None:
+            await self.space.settle()
+            self.budgets.expect(self.space.expected_gain)
+        if not self.why_ended:
+            await self.space.draw(-(-(self._next + limit) // len(self.contests)))
 
     async def _ask_more(self, limit: int) -> Sequence[Batch]:
         """The steps that follow the screening, one after another."""
@@ -197,11 +205,10 @@ class Study:
         is_due = is_late and self.budgets.sharers == 1
         if not is_due and self._request.until_gain is None:
             return
-        gain = self.space.expected_gain
-        self.budgets.expect(gain)
+        self.space.want_gain()
         if not is_due:
             return
-        self._told_s = now_s
+        self._told_s, gain = now_s, self.space.expected_gain
         is_known = gain is not None and math.isfinite(gain)
         self.watch(
             StudyAdvanced(

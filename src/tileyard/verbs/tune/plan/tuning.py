@@ -97,6 +97,7 @@ async def _begin_ahead(  # noqa: PLR0913 - as plan_study
         said = "of further configs the strategy does not know the work: "
         space.foresight = Foresight(
             strategy,
+            space.thread,
             count or partial(_count_work, start, authors, space),
             authors.spare,
             lambda why: tell(Note(text=f"{said}{why}", level="warning")),
@@ -173,8 +174,9 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
         is_screened = study.is_screening and case.target == start.target
         if not isinstance(strategy, Foresees) or not is_screened:
             return None  # it is only built, or of the finals
-        strategy.foresee(case.config, count_built(build, space.arguments, bench.objects))
-        return strategy.rank(case.config)
+        work = count_built(build, space.arguments, bench.objects)
+        space.thread.tell(partial(strategy.foresee, case.config, work))
+        return strategy.rank(work)
 
     async def finish(result: StudyResult) -> StudyResult:
         return await _time_reference(start, bench, authors, devices[0], result)

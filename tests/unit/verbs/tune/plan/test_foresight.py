@@ -14,6 +14,7 @@ from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.foresight import Count, Foresight, list_subjects
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
 from tileyard.verbs.tune.plan.strategies.model import Model
+from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import CountWork, Failed, WorkCounted
 
@@ -37,10 +38,12 @@ async def watch(model: Model, count: Count) -> list[str]:
             is_over.set()
         return work
 
-    foresight = Foresight(model, note, asyncio.Lock(), end)
+    thread = StrategyThread()
+    foresight = Foresight(model, thread, note, asyncio.Lock(), end)
     foresight.wake()
     await is_over.wait()
     await asyncio.sleep(0)  # it takes in what it has got
+    await thread.ask(lambda: None)
     await foresight.close()
     await foresight.close()
     return said

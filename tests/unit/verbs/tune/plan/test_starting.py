@@ -104,6 +104,7 @@ def test_what_was_tried_early_is_under_way_no_more(tmp_path: Path) -> None:
     for config in space.configs[:2]:
         space.tell(make_trial(1, config=config))
     asyncio.run(space.draw(12))
+    asyncio.run(space.settle())
     assert isinstance(space.strategy, Bayes)
     early = {space.points.find(config) for config in space.configs[:2]}
     assert early <= space.strategy._proposed

@@ -3,7 +3,6 @@
 No device is used, and no time passes: the clock is that of the trials' recorded costs.
 """
 
-import asyncio
 import heapq
 import math
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     Strategy,
     weigh,
 )
+from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 
 FORESEEN: Final = 8
 """Configs whose work an author counts while one is built and run; none before the first."""
@@ -79,6 +79,7 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         wanted=trials,
         points=points,
         strategy=strategy,
+        thread=StrategyThread(in_loop=True),
     )
     await opened.try_early(seeds)
     ended: list[Replayed] = []
@@ -90,7 +91,6 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         and held_s < device_budget_s
         and (gain is None or until_gain is None or gain >= until_gain)
     ):
-        await asyncio.sleep(0)  # here Ctrl-C is noticed: nothing else waits
         if isinstance(strategy, Foresees) and begun:
             for config in strategy.list_unforeseen(FORESEEN):
                 facts = space.find(config).facts
@@ -108,7 +108,10 @@ async def replay(  # noqa: PLR0913 - bounds, by keyword only
         if now_s <= budget_s or len(ended) < least:
             opened.tell(as_trial(space, found, number))
             held_s += found.run_s
-            gain = None if until_gain is None else opened.expected_gain
+            if until_gain is not None:
+                opened.want_gain()
+            await opened.settle()
+            gain = opened.expected_gain
             time_ns = found.time_ns if found.is_timed else None
             amount = found.amount(second)
             ended.append(Replayed(ended_s=now_s, time_ns=time_ns, amount=amount, gain=gain))

@@ -205,8 +205,9 @@ def unique(values: Sequence[Value]) -> Sequence[Value]:
 class Strategy(Protocol):
     """Chooses the configs of one study, while any number of those that it has proposed are under way.
 
-    No method waits: what takes long belongs in a process of its own (``Ahead``), and its result in a later
-    proposal. Else, and unless it ``Foresees``, equal seeds, limits and results give equal proposals.
+    No method waits. All are called in a thread beside the engine (``StrategyThread``), one at a time. What
+    takes seconds belongs in a process of its own (``Ahead``), and its result in a later proposal. Else, and
+    unless it ``Foresees``, equal seeds, limits and results give equal proposals.
     ``learns``: proposals depend on results. Such a strategy is asked for no more than can be tried now, and
     learns what was recorded before; others are asked ahead.
     """
@@ -281,8 +282,10 @@ class Foresees(Protocol):
         """Learn the work of a config; and again, with OF_BINARIES, once it is built."""
         ...
 
-    def rank(self, config: Config) -> float | None:
-        """The place of a config among those that are built, the least first; None if it is not known."""
+    def rank(self, work: Work) -> float | None:
+        """The place of a config with this work, and OF_BINARIES, among those that are built, the least first;
+        None if it is not known. Called in the loop, and changes nothing.
+        """
         ...
 
 

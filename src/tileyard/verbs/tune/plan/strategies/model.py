@@ -89,12 +89,10 @@ class Model(Bayes):
             self._waiting.append(number)
             self._rows[number] = len(self._rows)
 
-    def rank(self, config: Config) -> float | None:
+    def rank(self, work: Work) -> float | None:
         """By the time that is expected. See ``Foresees``."""
-        number = self._points.find(config)
-        if number is None or number not in self._works:
-            return None
-        return float(predict(self._list_amounts([number]), self._costs)[0])
+        amounts = list_amounts(work, self._units)
+        return float(predict(np.array([amounts]), self._costs)[0]) if amounts else None
 
     def _list_amounts(self, numbers: Sequence[int]) -> Floats:
         """One row per point of known work; what is not known of its binary is guessed from others."""

@@ -1,12 +1,15 @@
 """Studies ask a strategy for configs when they have room, and tell it what comes of them."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.verbs.tune.plan.test_space import GEMM, PlainAuthor
-from tests.unit.verbs.tune.plan.test_study import Bench
+from tests.unit.verbs.tune.plan.test_study import Bench, StillClock
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device, Keys, Outcome, Trial
@@ -76,9 +79,11 @@ def test_a_strategy_learns_each_result_before_it_is_asked_again() -> None:
     assert strategy.limits == [3]
     for trial in (one for batch in reversed(asked) for one in bench.trials(batch)):
         bench.study.tell(trial)
+    asyncio.run(space.settle())
     heard = [(trial.config["tile"], trial.outcome) for trial in strategy.heard]
     assert heard == [(3, Outcome.MISMATCH), (2, Outcome.PASSED), (1, Outcome.PASSED)]
     result = bench.drive()
+    asyncio.run(space.settle())
     assert [trial.config["tile"] for trial in strategy.heard] == [3, 2, 1, *TILES[3:]]
     assert result.best is not None
     assert result.best.config == {"tile": 1}
@@ -100,6 +105,7 @@ def test_what_where_rejects_is_told_and_replaced() -> None:
     author = PlainAuthor(GEMM, space=Space(), limit=1)
     space, strategy = open_tiles(author)
     asyncio.run(space.draw(3))
+    asyncio.run(space.settle())
     assert [config["bn"] for config in space.configs] == [1] * 5
     assert [config["bn"] for config in strategy.rejected] == [2] * 4
     assert strategy.limits == [3, 6]
@@ -114,6 +120,7 @@ def test_a_failed_sanitized_build_is_a_result() -> None:
     bench.study = Study(request, space, bench.clock, sleep=bench.sleep)
     bench.wrong_in = {("c0002-sanitized", 2)}
     bench.drive()
+    asyncio.run(space.settle())
     heard = {trial.config["tile"]: trial.outcome for trial in strategy.heard}
     assert heard == {**dict.fromkeys(TILES, Outcome.PASSED), 2: Outcome.MISMATCH}
     assert len(strategy.heard) == len(TILES)
@@ -141,6 +148,7 @@ def test_recorded_trials_are_told_at_the_beginning(tmp_path: Path) -> None:
     with TrialStore.open(tmp_path) as store:
         store.record_all([make_trial(f"t{n}", **(usual | one)) for n, one in enumerate(fields)])
         tell_recorded(list_recorded(store, "k", "cpu"), [device], space)
+    asyncio.run(space.settle())
     assert [trial.id for trial in strategy.heard] == ["t1", "t2", "t0"]
     assert all(trial.reused for trial in strategy.heard)
     assert strategy.heard[0].keys == Keys()
@@ -158,3 +166,98 @@ def test_the_order_of_the_space_can_be_asked_for() -> None:
     author = PlainAuthor(GEMM, space=Space(axes={"bm": TILES, "bn": TILES}))
     space = asyncio.run(open_space(author, TuneRequest(strategy="grid", trials=3)))
     assert [(config["bm"], config["bn"]) for config in space.configs] == [(1, 1), (1, 2), (1, 3)]
+
+
+class Slow(Attentive):
+    """Answers once it may, and says when it is asked."""
+
+    def __init__(self, points: Points) -> None:
+        super().__init__(points)
+        self.log: list[str] = []
+        self.may_answer = threading.Event()
+        self.is_asked: Callable[[], object] = lambda: None
+
+    def ask(self, limit: int) -> Sequence[Config]:
+        """As the order has it."""
+        self.log.append(f"ask {limit}")
+        self.is_asked()
+        self.may_answer.wait()
+        return super().ask(limit)
+
+    def tell(self, trial: Trial) -> None:
+        """Note it."""
+        self.log.append(trial.id)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4))
+def test_what_ends_during_a_computation_counts_in_the_next(ended: list[tuple[int, int]]) -> None:
+    """The engine goes on meanwhile. Each result is learnt once, in order, and never in the middle of an
+    answer; so proposals depend on the results before the question, and not on how long an answer takes.
+    """
+    space, _ = open_tiles()
+    strategy = space.strategy = Slow(Points({"tile": TILES}))
+    expected: list[str] = []
+
+    async def search() -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        strategy.is_asked = lambda: loop.call_soon_threadsafe(asked.set)
+        meanwhile: list[str] = []
+        for number, (before, during) in enumerate(ended):
+            asked.clear()
+            strategy.may_answer.clear()
+            known = [f"b{number}.{one}" for one in range(before)]
+            for name in known:
+                space.tell(make_trial(name, config={"tile": 1}))
+            drawing = asyncio.create_task(space.draw(number + 1))
+            await asked.wait()
+            expected.extend((*meanwhile, *known, "ask 1"))
+            meanwhile = [f"d{number}.{one}" for one in range(during)]
+            for name in meanwhile:
+                space.tell(make_trial(name, config={"tile": 1}))
+            strategy.may_answer.set()
+            await drawing
+        await space.settle()
+        expected.extend(meanwhile)
+
+    asyncio.run(search())
+    assert strategy.log == expected
+    assert [config["tile"] for config in space.configs] == list(TILES[: len(ended)])
+
+
+def test_a_study_that_is_stopped_does_not_wait_for_its_strategy() -> None:
+    """It ends, and its loop as well, while the strategy still computes."""
+    space, _ = open_tiles()
+    strategy = space.strategy = Slow(Points({"tile": TILES}))
+
+    async def stop() -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        strategy.is_asked = lambda: loop.call_soon_threadsafe(asked.set)
+        drawing = asyncio.create_task(space.draw(1))
+        await asked.wait()
+        drawing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drawing
+
+    asyncio.run(stop())
+    assert not strategy.may_answer.is_set()
+    assert space.configs == []
+    strategy.may_answer.set()
+
+
+@pytest.mark.parametrize("method", ["ask", "tell"])
+def test_an_error_of_a_strategy_ends_the_study(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it raised."""
+    space, strategy = open_tiles()
+    study = Study(TuneRequest(), space, StillClock())
+
+    def fail(_: object) -> None:
+        raise ArithmeticError("no model fits")
+
+    monkeypatch.setattr(strategy, method, fail)
+    space.tell(make_trial("t", config={"tile": 1}))
+    with pytest.raises(ArithmeticError, match="no model fits"):
+        asyncio.run(study.ask(1))
