@@ -40,12 +40,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Ruled:
-    """The points of a kernel's space, the rules that they meet, and the arguments and defaults."""
+    """The points of a kernel's space, the rules that they meet, and the arguments and defaults. If it
+    ``asks_where``, functions decide about these points, too.
+    """
 
     kernel: str
     points: Points
     rules: tuple[Rule, ...]
     values: Mapping[str, Value]
+    asks_where: bool
 
     def require_any(self) -> None:
         """Raise UsageError if no point is valid: it names the rules that exclude all."""
@@ -74,19 +77,19 @@ class Ruled:
         )
 
     def describe(self) -> str:
-        """The number of points, and how many of them are valid."""
+        """The number of points, and how many of them are valid, as far as is known without functions."""
         points, product = self.points, self.points.product
+        valid = "within the constraints" if self.asks_where else "valid"
         if points.diagram is None:
             return f"{product:,} points"
         if not points.diagram.is_part:
-            return (
-                f"{product:,} points, {points.size:,} valid ({format_share(points.size, product)})"
-            )
+            share = format_share(points.size, product)
+            return f"{product:,} points, {points.size:,} {valid} ({share})"
         low, high = estimate_share(points.variables, [rule.expr for rule in self.rules])
         between = f"between {100 * low:.2g} and {100 * high:.2g} %"
         searched = f"a random {points.size:,} of these are searched"
         about = float(f"{product * (low + high) / 2:.2g}")
-        return f"{product:,} points, about {about:,.0f} valid ({between}); {searched}"
+        return f"{product:,} points, about {about:,.0f} {valid} ({between}); {searched}"
 
 
 def format_share(part: int, whole: int) -> str:
@@ -148,7 +151,7 @@ def rule_points(
     put = tuple(Rule(one.label, one.names, put_constants(one.expr, fixed)) for one in rules)
     bare: Sequence[Config] = space.configs
     points = Points(axes, bare, [rule.expr for rule in put], values)
-    return Ruled(kernel, points, put, values)
+    return Ruled(kernel, points, put, values, space.asks_where)
 
 
 def _require_known(kernel: str, constraint: Constraint, known: Mapping[str, Kinds]) -> None:

@@ -307,12 +307,14 @@ def test_functions_are_asked_about_valid_configs_only() -> None:
     author = PlainAuthor(GEMM, space=space, limit=250_000)
     found = opened(author, trials=300, strategy="random")
     assert all(int(config["bm"]) % 8 == 0 for config in found.configs)
-    begins = "1,000,000 points, 125,000 valid (12 %); `where` accepts "
+    points = (
+        "1,000,000 points, 125,000 within the constraints (12 %)"  # of which some are not valid
+    )
+    begins = f"{points}; `where` accepts "
     said = found.describe_choice()
     assert said == f"{begins}{len(found.configs)} of the first 256; trying at most 300"
     asyncio.run(found.draw(300))
-    said = "1,000,000 points, 125,000 valid (12 %); trying 300 of 125,000 configs (at most 300)"
-    assert found.describe_choice() == said
+    assert found.describe_choice() == f"{points}; trying 300 of 125,000 configs (at most 300)"
     plain = opened(PlainAuthor(GEMM, space=Space(axes=AXES), limit=256))
     assert plain.describe_choice() == "trying 3 of 6 configs (3 excluded by `where`)"
     asyncio.run(plain.begin_with([("--default", {"bm": 8, "bn": 8})]))
