@@ -186,7 +186,7 @@ def test_bad_input_is_one_line(cli: CommandLine, project: Path) -> None:
         ("nowhere", ".", "bench/kernels.py"): "nowhere is neither a git revision of",
         ("light", ".", "bench/gone.py"): "neither side has a file bench/gone.py",
         ("light", ".", "/etc/hosts"): "/etc/hosts is not in the project",
-        ("light", ".", "bench/kernels.py", "--margin", "2"): "'2' is not a share such as 2%",
+        ("light", ".", "bench/kernels.py", "--margin", "2"): "'2' is not a share above 0 and below",
         ("light", ".", "bench/kernels.py", "--clean"): "--clean: working tree, ",
     }.items():
         refused = cli.run_here("regress", *words)

@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,17 +46,32 @@ app = typer.Typer(
 
 
 class OnceCommand(TyperCommand):
-    """A command that refuses an option given twice, unless it may be: otherwise the last would count."""
+    """A command that refuses an option given twice, unless it may be: otherwise the last would count. It also
+    refuses empty arguments and files: otherwise they would be all records, or the working directory.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (typer hides its type)
         """Parse as usual, after a look at what is given."""
         self._refuse_missing_values(args)
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        values, _, given = self.make_parser(ctx).parse_args(list(args))
+        self._refuse_empty_values(values)
         for param in given:
             may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
             if given.count(param) > 1 and not may_repeat:
                 raise typer.BadParameter(f"{param.opts[0]} is given twice")
         return super().parse_args(ctx, args)
+
+    def _refuse_empty_values(self, values: Mapping[str, Any]) -> None:
+        params: list[Any] = list(self.params)
+        for param in params:
+            given = values.get(param.name)
+            if "" not in (given if isinstance(given, list | tuple) else [given]):
+                continue
+            if param.param_type_name == "argument":
+                first = re.split(r"\.\s+(?=[A-Z])", param.help or "")[0]
+                raise typer.BadParameter(f"{param.metavar} is empty ({first.rstrip('.')})")
+            if param.type_descriptor.annotation in (Path, list[Path]):
+                raise typer.BadParameter(f"{param.opts[0]} is empty: it takes a path")
 
     def _refuse_missing_values(self, args: list[str]) -> None:
         """Refuse an option in the place of another one's value, which it would be taken for."""

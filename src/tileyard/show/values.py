@@ -60,8 +60,10 @@ def read_names(given: Names, _option: str = "") -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def read_path(given: FilePath, _option: str = "") -> str:
-    """An absolute path, empty for none."""
+def read_path(given: FilePath, option: str = "") -> str:
+    """An absolute path, empty for none. Raises UsageError for empty text."""
+    if given == "":
+        raise UsageError(f"{option} is empty: it takes a path")
     return os.path.abspath(given) if given is not None else ""  # noqa: PTH100 - of text, too
 
 
@@ -89,12 +91,14 @@ def read_repeats(given: Repeats, option: str) -> tuple[int, int]:
     if given is None:
         return 0, 0
     text = str(given).strip()
-    launches = int(text) if text.isascii() and text.isdecimal() else 0
-    time_ns = 0 if launches else round((read_time_s(text, option) or 0.0) * 1e9)
+    forms = "25 is a number of launches, 50ms a time"
+    launches = int(text[:40]) if text.isascii() and text.isdecimal() else 0
+    try:
+        time_ns = 0 if launches else round((read_time_s(text, option) or 0.0) * 1e9)
+    except UsageError as error:
+        raise UsageError(error.message, forms) from None
     if not launches and not time_ns:
-        raise UsageError(
-            f"{option} {text} measures nothing", "25 is a number of launches, 50ms a time"
-        )
+        raise UsageError(f"{option} {text} measures nothing", forms)
     return launches, time_ns
 
 
@@ -149,7 +153,8 @@ def read_lists(
     }
 
 
-_RANGE = re.compile(r"(pow2:)?(-?\d+)\.\.(-?\d+)(?::(-?\d+))?")
+_POWERS = "pow2:"
+_RANGE = re.compile(rf"({_POWERS})?(-?\d+)\.\.(-?\d+)(?::(-?\d+))?")
 MOST_JOINED = 1 << 20
 """Most values of a list that has ranges in it; a range alone may be longer."""
 
@@ -185,8 +190,11 @@ def _read_several(text: str, named: str) -> "Values":
 
 def _read_part(text: str, named: str) -> "Sequence[Value]":
     """The values of a range, or the only one of anything else."""
-    match = _RANGE.fullmatch(text)
+    match = _RANGE.fullmatch(text.strip())
     if match is None:
+        if _seems_range(text):
+            forms = "a range is 16..256, 16..256:16 for every 16th number, or pow2:16..256"
+            raise UsageError(f"{named} is not a complete range of whole numbers", forms)
         return (parse_value(text),)
     first, last, step = int(match[2][:40]), int(match[3][:40]), int((match[4] or "1")[:40])
     if match[1]:
@@ -203,6 +211,13 @@ def _read_part(text: str, named: str) -> "Sequence[Value]":
     if first > last:
         raise UsageError(f"{named} has no value: {first} is more than {last}")
     return range(first, last + 1, step)
+
+
+def _seems_range(text: str) -> bool:
+    """Whether a text was meant as a range: ``pow2:16``, or two dots with a number on one side."""
+    first, last = text.partition("..")[0], text.rpartition("..")[2].partition(":")[0]
+    has_number = any(isinstance(parse_value(end), int | float) for end in (first, last))
+    return text.startswith(_POWERS) or (".." in text and has_number)
 
 
 def _shorten(numbers: range, named: str) -> "Values":
@@ -242,7 +257,10 @@ def parse_share(text: str | float, option: str = "") -> float:
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise UsageError(f"{option and f'{option}: '}{text!r} is not a share such as 2% or 0.02")
+        named = option and f"{option}: "
+        raise UsageError(
+            f"{named}{text!r} is not a share above 0 and below 100 %, such as 2% or 0.02"
+        )
     return share
 
 
@@ -255,7 +273,7 @@ def parse_factor(text: Number | None, option: str) -> float | None:
     except ValueError:
         number = -1.0
     if not 0 <= number < math.inf:
-        raise UsageError(f"{option} {text!r} is not a number such as 1e-3")
+        raise UsageError(f"{option} {text!r} is not a number of at least 0, such as 1e-3")
     return number
 
 
@@ -280,6 +298,7 @@ def parse_count(text: str | int, option: str) -> int | None:
     """A whole number from 1, None for ``auto``."""
     if text == "auto":
         return None
-    if not str(text).isdecimal() or int(text) < 1:
+    number = int(str(text)[:40]) if str(text).isdecimal() else 0
+    if number < 1:
         raise UsageError(f"{option} {text!r} is neither auto nor a number from 1")
-    return int(text)
+    return number

@@ -48,6 +48,30 @@ def test_an_option_is_not_the_value_of_another(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("trials export {} -o f", "[KERNEL|RUN] is empty (One kernel or one run; by default all)"),
+        ("strategies compare a {}", "FILE... is empty (Recorded spaces)"),
+        ("tune {}", "FILE[::NAME] is empty (Where the kernel is)"),
+        ("trials import {}", "FILE is empty (A file that tileyard trials export wrote)"),
+        ("tune --replay {}", "--replay is empty: it takes a path"),
+        ("strategies compare a --png {}", "--png is empty: it takes a path"),
+        ("ci matrix s --times {}", "--times is empty: it takes a path"),
+        ("ci matrix s --durations f --durations {}", "--durations is empty: it takes a path"),
+        ("test s --junit {}", "--junit is empty: it takes a path"),
+    ],
+)
+def test_an_empty_name_is_refused(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be everything that is recorded, or the working directory."""
+    assert main(["" if word == "{}" else word for word in words.split()]) == 2
+    said = capsys.readouterr()
+    assert expected in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
+
+
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     """On the command line and in Python."""
     assert main(["--version"]) == 0

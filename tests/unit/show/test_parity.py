@@ -1,23 +1,27 @@
-"""The six verbs have the same options on the command line and in Python."""
+"""The six verbs have the same options on the command line and in Python, whose values are read alike."""
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from os import PathLike
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.conftest import ROOT
 from typer.main import get_command
 
 import tileyard
 from tileyard.base.errors import UsageError
 from tileyard.cli.main import app
-from tileyard.show.options import complete, list_fields, spelled_for_python
+from tileyard.show.options import complete, flatten, list_fields, spelled_for_python
 from tileyard.verbs.check.options import CheckOptions
 from tileyard.verbs.compile.options import CompileOptions
-from tileyard.verbs.regress.options.regress import RegressOptions
+from tileyard.verbs.regress.options.regress import BisectOptions, RegressOptions
+from tileyard.verbs.strategies.options import CompareOptions
 from tileyard.verbs.test.options import test as suites
 from tileyard.verbs.test.options.test import PlanOptions
-from tileyard.verbs.tune.options import TuneOptions
+from tileyard.verbs.tune.options import RunOptions, TuneArguments, TuneOptions
 
 RECORDS: Mapping[str, type] = {
     "tune": TuneOptions,
@@ -75,6 +79,37 @@ def test_flags_follow_from_names(verb: str) -> None:
     for name, field in list_fields(RECORDS[verb]).items():
         if not field.option.for_python:
             assert f"--{name.rstrip('_').replace('_', '-')}" in written[name]
+
+
+TEXTS = [
+    field
+    for record in (*RECORDS.values(), TuneArguments, RunOptions, CompareOptions, BisectOptions)
+    for field in list_fields(record).values()
+    if {str, Sequence, Mapping, PathLike} & {*flatten(field.type)} and not field.option.for_python
+]
+
+
+@given(
+    st.builds(
+        str.__add__,
+        st.sampled_from(["", "x=", "x=1,"]),
+        st.text("019.,:=-+e%KiBsm_ na", max_size=9),
+    )
+    | st.text(max_size=9)
+    | st.sampled_from(
+        ["9" * 400, "9" * 5000, f"x={'9' * 400}", f"x={'9' * 5000}", f"x={'9' * 400}KiB"]
+    ),
+)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """With the name of the option, and never as a failure of ours."""
+    for field in TEXTS:
+        takes_several = Sequence in flatten(field.type) and PathLike not in flatten(field.type)
+        refusal = field.flag
+        try:
+            field.option.read([text] if takes_several else text, field.flag)
+        except UsageError as refused:
+            refusal = refused.message
+        assert field.flag in refusal
 
 
 def test_each_verb_is_on_the_page() -> None:

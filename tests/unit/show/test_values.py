@@ -1,9 +1,12 @@
 """How values are written on the command line and in Python."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Span, Value
@@ -143,6 +146,14 @@ def test_a_long_range_is_not_listed() -> None:
             "--config n=1..99999999999999999999: range(1, 100000000000000000000) has",
         ),
         ("n=1,,2", "--config n=1,,2 has an empty value"),
+        (
+            "n=8,16..",
+            "--config n=16.. is not a complete range of whole numbers (a range is 16..256, 16..256:16 for "
+            "every 16th number, or pow2:16..256)",
+        ),
+        ("n=pow2:16", "--config n=pow2:16 is not a complete range"),
+        ("n=1.5..3", "--config n=1.5..3 is not a complete range"),
+        ("n=x..3", "--config n=x..3 is not a complete range"),
     ],
 )
 def test_wrong_ranges_are_refused(given: str, expected: str) -> None:
@@ -150,6 +161,21 @@ def test_wrong_ranges_are_refused(given: str, expected: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_choices([given])
     assert str(refused.value).startswith(expected)
+
+
+NOISE = st.text("0123456789.:-x /", max_size=4)
+
+
+@given(
+    st.builds("{}..{}".format, st.integers(-9, 99), NOISE)
+    | st.builds("{}..{}".format, NOISE, st.integers(-9, 99))
+    | st.builds("pow2:{}".format, NOISE)
+)
+def test_no_part_of_a_range_is_a_text(value: str) -> None:
+    """It would be tried as a value of the parameter: a range has whole numbers, or is refused."""
+    with contextlib.suppress(UsageError):
+        (values,) = read_choices([f"n={value}"]).values()
+        assert isinstance(values, Span) or {type(one) for one in values} == {int}
 
 
 def test_plain_values_of_python() -> None:
@@ -163,12 +189,12 @@ def test_plain_values_of_python() -> None:
         (),
     )
     assert read_values({"M": np.int64(3)}, "--arg") == {"M": 3}
-    for given, expected in (
+    for wrong, expected in (
         ({"M": object()}, "--arg M: "),
         ({3: 1}, "--arg has 3, which is not a name"),
     ):
         with pytest.raises(UsageError, match=expected):
-            read_values(given, "--arg")
+            read_values(wrong, "--arg")
     for time in (float("nan"), -1.0, float("inf")):
         with pytest.raises(UsageError, match=r"--budget: .* is not a number of seconds"):
             read_time_s(time, "--budget")

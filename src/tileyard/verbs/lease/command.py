@@ -75,7 +75,7 @@ class Wanted:
                 if value == "--":
                     raise UsageError(f"--{name} needs a value")
             self.options.setdefault(name, []).append(value)
-        if not self.argv:
+        if not any(self.argv[:1]):
             raise UsageError("there is no command to run", "write it after --")
 
     def _one(self, name: str) -> str:

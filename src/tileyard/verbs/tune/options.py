@@ -1,5 +1,6 @@
 """The options of ``tune``, and the requests to the engine that follow from them. Light to import."""
 
+import contextlib
 import difflib
 import itertools
 import math
@@ -82,11 +83,11 @@ from tileyard.show.values import (
     Share,
     Time,
     parse_bytes,
-    parse_factor,
     parse_share,
     read_configs,
     read_lists,
     read_names,
+    read_path,
     read_repeats,
     read_text,
     read_values,
@@ -169,6 +170,7 @@ def read_shapes(given: object) -> tuple[Shape, ...]:
         # Half of the time that a command takes to start, for those that read no such file.
         from tileyard.base.places import Document, Place
 
+        read_path(given, "--shapes")  # refuses empty text
         document = Document(Path(given))
         for key in document.table:
             if key != LIST:
@@ -263,12 +265,17 @@ def _read_edges(given: Names, option: str) -> tuple[EdgeValues, ...]:
 
 def _read_bounds(given: Pairs, option: str) -> dict[str, float]:
     """The most of each number, by name: a number, or a size. Raises UsageError."""
-    return {
-        name: float(parse_bytes(most, f"{option} {name}"))
-        if isinstance(most, str)
-        else parse_factor(most, f"{option} {name}") or 0.0
-        for name, most in read_values(given, option).items()
-    }
+    values = read_values(given, option)
+    return {name: _read_bound(f"{option} {name}", most) for name, most in values.items()}
+
+
+def _read_bound(named: str, most: Value) -> float:
+    with contextlib.suppress(UsageError, OverflowError):
+        number = float(parse_bytes(most) if isinstance(most, str) else most)
+        if 0 <= number < math.inf and not isinstance(most, bool):
+            return number
+    text = f"{named}: {show_value(most)} is neither a number of at least 0"
+    raise UsageError(f"{text} nor a size such as 96KiB")
 
 
 def _read_rules(given: WhereSource | None, _option: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ def test_defaults() -> None:
         (["true"], "'true' is not an option"),
         (["--", ""][:1], "no command"),
         ([], "no command"),
+        (["--", ""], "no command"),
         (["--colour", "red", "--", "true"], "'--colour' is not an option"),
         (["--device", "cpu", "--", "true"], "there is --devices; the command goes after --"),
         (["-c", "1", "--", "true"], "'-c' is not an option"),

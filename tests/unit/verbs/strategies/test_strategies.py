@@ -73,7 +73,10 @@ def test_a_replay_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> No
         (["tune", "--replay", "valley.jsonl", "--devices", "cpu:0"], "--devices has no effect"),
         (["tune", "--replay", "valley.jsonl", "--strategy", "x"], "there is no strategy 'x'"),
         (["tune", "--replay", "none.jsonl"], "cannot read"),
-        ([*REPLAY, "--until-gain", "0%"], "--until-gain: '0%' is not a share such as 2% or 0.02"),
+        (
+            [*REPLAY, "--until-gain", "0%"],
+            "--until-gain: '0%' is not a share above 0 and below 100 %",
+        ),
         ([*REPLAY, "--until-gain", "-1%"], "--until-gain: '-1%' is not a share"),
         ([*REPLAY, "--until-gain", "200%"], "--until-gain: '200%' is not a share"),
         (

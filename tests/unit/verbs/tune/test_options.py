@@ -71,6 +71,7 @@ def test_what_is_no_shape_is_refused(tmp_path: Path, text: str, expected: str) -
     [
         ([{"M": {1}}], "shapes[0]['M']: M is {1}, and no number or text"),
         ([{"M": 1}, 3], "shapes[1]: 3 is not a table"),
+        ("", "--shapes is empty: it takes a path"),
         (
             [{"M": list(range(101)), "N": list(range(101))}],
             "shapes: there are more than 10000 shapes",
@@ -155,17 +156,28 @@ def test_several_named_shapes_are_as_many() -> None:
         ({"arg": ["M=1,2"], "pareto": "x"}, "--pareto has no effect with several shapes"),
         (
             {"bound": ["x_bytes=much"]},
-            "--bound x_bytes: 'much' is not a size such as 512MiB or 8GiB",
+            "--bound x_bytes: 'much' is neither a number of at least 0 nor a size such as 96KiB",
         ),
-        ({"bound": {"registers": -1}}, "--bound registers -1 is not a number such as 1e-3"),
+        (
+            {"bound": {"registers": -1}},
+            "--bound registers: -1 is neither a number of at least 0 nor a size such as 96KiB",
+        ),
+        (
+            {"bound": ["registers=nan"]},
+            "--bound registers: nan is neither a number of at least 0 nor a size such as 96KiB",
+        ),
+        (
+            {"bound": ["registers=true"]},
+            "--bound registers: True is neither a number of at least 0 nor a size such as 96KiB",
+        ),
         ({"bound": ["x"]}, "--bound 'x' is not of the form KEY=VALUE"),
         ({"within": "5%"}, "--within has no effect without --shapes or several sizes"),
         (
             {"arg": {"M": list(range(101)), "N": list(range(101))}},
             "--arg: there are more than 10000 shapes",
         ),
-        ({"rtol": "much"}, "--rtol 'much' is not a number such as 1e-3"),
-        ({"atol": -1}, "--atol -1 is not a number such as 1e-3"),
+        ({"rtol": "much"}, "--rtol 'much' is not a number of at least 0, such as 1e-3"),
+        ({"atol": -1}, "--atol -1 is not a number of at least 0, such as 1e-3"),
         ({"rtol": "1e-3", "check": False}, "--rtol has no effect with --no-check"),
     ],
 )

@@ -67,7 +67,7 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     start = start_tune(str(file), name, study)
     table = start_table(start, study)
     if table is None:
-        return run(start, as_json=json, png=options["png"])
+        return run(start, as_json=json, png=read_options(TuneArguments, options)["png"])
     refuse_unused("with several shapes: each has its own study", {"--png": options["png"]})
     return run_table(table, as_json=json)
 
