@@ -67,5 +67,8 @@ def _print_space(console: Console, rows: Sequence[Replay]) -> None:
         cells = (regrets.get(trials, "") for trials in counts)
         table.add_row(one.strategy, format_score(one.score), *cells)
     print_table(console, table)
+    for reason in dict.fromkeys(one.unscored for one in rows if one.unscored):
+        names = ", ".join(one.strategy for one in rows if one.unscored == reason)
+        say(console, f"no score of {names}: {reason}", style="yellow")
     if rows[0].note:
         say(console, rows[0].note, style="yellow")

@@ -1,6 +1,7 @@
 """``tileyard strategies`` and ``tileyard tune --replay`` on the command line, in this process."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,25 @@ def test_a_replay_is_shown(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     assert main([*asked, "--trials", "30"]) == 0
     assert capsys.readouterr().out == REPLAYED
     assert not (folder / "home").exists()
+
+
+def test_a_replay_without_a_score_says_why(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """Once for all strategies of a table."""
+    valley = make_valley()
+    timed = tuple(one for one in valley.configs if one.is_timed)
+    write_space(replace(valley, configs=timed[:3]), folder / "few.jsonl")
+    why = "random search is expected to find the best of 3 configs with a time within the 2 trials"
+    assert main(["tune", "--replay", "few.jsonl", "--repetitions", "1"]) == 0
+    assert f"no score: {why} that the score takes\n" in capsys.readouterr().out
+    chosen = ["--strategy", "random", "--strategy", "grid", "--repetitions", "1"]
+    assert main(["strategies", "compare", "few.jsonl", *chosen]) == 0
+    assert f"no score of random, grid: {why}" in capsys.readouterr().out
+    assert main([*REPLAY, "--trials", "1", "--repetitions", "1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2].startswith("no score: the trials end at ")
+    assert said[-1] == "the score takes about 38 trials"
 
 
 def test_what_was_left_is_shown_where_a_gain_ends_a_search(

@@ -43,10 +43,10 @@ class End(Record):
 class Replay(Record):
     """A ``strategy`` on a space of ``configs``, with the number of ``failures`` by their kind,
     with ``in_flight`` trials under way: ``repetitions`` runs with the seeds from 0, of ``trials`` in the
-    median. ``score`` is None if nothing right was found in time, or random search reaches the best at once;
-    it takes about ``needed`` trials. ``is_short``: runs ended before its last moment. ``curve`` has the
-    regret after more numbers of trials. ``note`` is a doubt about the file. With a ``second`` measure there
-    is no score. ``ends`` are those of the repetitions, if the expected gain was to end them.
+    median. ``score`` is None for the reason ``unscored``; it takes about ``needed`` trials. ``is_short``:
+    runs ended before its last moment. ``curve`` has the regret after more numbers of trials. ``note`` is a
+    doubt about the file. With a ``second`` measure there is no score. ``ends`` are those of the repetitions,
+    if the expected gain was to end them.
     """
 
     file: str
@@ -61,6 +61,7 @@ class Replay(Record):
     score: Score | None
     needed: int
     is_short: bool
+    unscored: str = ""
     curve: tuple[Regret, ...] = ()
     note: str = ""
     second: str = ""

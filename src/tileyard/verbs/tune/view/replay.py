@@ -33,14 +33,12 @@ def print_replay(console: Console, found: Replay) -> None:
         print_ends(console, {found.strategy: found.ends})
     if not found.second:
         say(console, f"score of autotuning-methodology: {format_score(found.score)}")
-    if found.score is None and not found.second:
-        text = "no score: nothing right in time, or random search is expected to reach the best at once"
-        say(console, text, style="yellow")
+        if found.score is None:
+            say(console, f"no score: {found.unscored}", style="yellow")
     if found.is_short:
-        text = (
-            f"the score takes about {found.needed} trials: its later moments repeat what was found"
-        )
-        say(console, text, style="yellow")
+        text = f"the score takes about {found.needed} trials"
+        later = "" if found.score is None else ": its later moments repeat what was found"
+        say(console, text + later, style="yellow")
     if found.note:
         say(console, found.note, style="yellow")
 

@@ -12,10 +12,10 @@ from tileyard.base.wording import say_end
 from tileyard.measure.statistics import median_interval
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, find_regret, replay
-from tileyard.verbs.tune.plan.recorded.score import Yardstick, make_yardstick
+from tileyard.verbs.tune.plan.recorded.score import Unscored, Yardstick, make_yardstick
 from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
 from tileyard.verbs.tune.plan.tradeoffs import Volume
-from tileyard.verbs.tune.result.replayed import CHECKPOINTS, End, Regret, Replay
+from tileyard.verbs.tune.result.replayed import CHECKPOINTS, End, Regret, Replay, Score
 
 SPARE = 2
 """Number of times as many trials as the score is expected to take: a strategy may choose cheap ones."""
@@ -34,7 +34,12 @@ class Arena:
         self.space = space
         self.file = file
         self.second = second
-        self.yardstick: Yardstick | None = make_yardstick(space)
+        self.yardstick: Yardstick | None = None
+        self.unscored = ""
+        try:
+            self.yardstick = make_yardstick(space)
+        except Unscored as reason:
+            self.unscored = str(reason)
 
     def needed(self, in_flight: int = 1) -> int:
         """The number of trials that the score is expected to take."""
@@ -94,6 +99,7 @@ class Arena:
         longest = max(map(len, runs))
         ends_s = [run[-1].ended_s if run else 0.0 for run in runs]
         is_short = yardstick is not None and statistics.median(ends_s) < yardstick.last_s
+        score, unscored = self._score(runs)
         return Replay(
             file=self.file,
             space=space.name,
@@ -109,12 +115,24 @@ class Arena:
             second=self.second,
             regrets=self._sum_up(runs, [n for n in CHECKPOINTS if n <= longest] or [longest]),
             curve=self._sum_up(runs, _spread(longest)),
-            score=yardstick.score(runs) if yardstick and not self.second else None,
+            score=score,
+            unscored=unscored,
             needed=self.needed(in_flight),
             is_short=is_short and longest < space.points.size - 1 and not self.second,
             note=space.note,
             ends=tuple(_find_end(space, run) for run in runs if run and run[-1].gain is not None),
         )
+
+    def _score(self, runs: Sequence[Sequence[Replayed]]) -> tuple[Score | None, str]:
+        """The score, or why there is none."""
+        if self.second:
+            return None, "it is not defined for two goals"
+        if self.yardstick is None:
+            return None, self.unscored
+        try:
+            return self.yardstick.score(runs), ""
+        except Unscored as reason:
+            return None, str(reason)
 
     def _sum_up(
         self, runs: Sequence[Sequence[Replayed]], counts: Sequence[int]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
+from tileyard.base.wording import count_of
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import Replayed
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
@@ -34,6 +35,10 @@ MARGIN = 0.1
 """Share by which runs are longer than the moments, and by which trials outside of them count."""
 RESAMPLES: Final = 200
 Floats = NDArray[np.float64]
+
+
+class Unscored(Exception):
+    """There is no score, for the reason in its text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +59,11 @@ class Yardstick:
         """How long runs have to be, in seconds of recorded cost."""
         return self.last_s * (1 + MARGIN)
 
-    def score(self, runs: Sequence[Sequence[Replayed]]) -> Score | None:
-        """The score of a strategy from its runs with different seeds; None if they found nothing in time."""
+    def score(self, runs: Sequence[Sequence[Replayed]]) -> Score:
+        """The score of a strategy from its runs with different seeds. Raises Unscored if they found nothing
+        in time.
+        """
         points = self._list_points(runs)
-        if not len(points.ended_s):
-            return None
         stop_s = _find_stop(runs)
         plain = np.ones(len(runs))
         generator = np.random.default_rng(0)
@@ -82,8 +87,10 @@ class Yardstick:
                 if best_ns < math.inf and first_s <= trial.ended_s <= last_s:
                     rank = float(np.searchsorted(self.times_ns, best_ns))
                     found.append((trial.ended_s, rank, number))
+        if not found:
+            raise Unscored(_find_reason(runs, first_s, last_s))
         found.sort()
-        columns = [np.array(column) for column in zip(*found, strict=True)] or [np.array([])] * 3
+        columns = [np.array(column) for column in zip(*found, strict=True)]
         return _Points(ended_s=columns[0], rank=columns[1], run=columns[2].astype(np.int64))
 
     def _weigh(self, points: "_Points", weights: Floats, stop_s: float) -> float:
@@ -118,30 +125,45 @@ def _find_stop(runs: Sequence[Sequence[Replayed]]) -> float:
     return next((one for one in lengths if one > middle), math.inf)
 
 
-def make_yardstick(space: RecordedSpace) -> Yardstick | None:
-    """The yardstick of a space; None if random search reaches its best at once, or nothing has a cost."""
+def _find_reason(runs: Sequence[Sequence[Replayed]], first_s: float, last_s: float) -> str:
+    """Why no trial between these moments ended with a right config known."""
+    trials = [one for run in runs for one in run]
+    if all(one.time_ns is None for one in trials):
+        return f"nothing was right in {count_of(len(trials), 'trial')}"
+    end_s = max(one.ended_s for one in trials)
+    if end_s < first_s:
+        return f"the trials end at {end_s:.3g} s of recorded time, and the score begins at {first_s:.3g} s"
+    moments = f"{first_s:.3g} s to {last_s:.3g} s of recorded time"
+    return f"no trial ended within its moments, {moments}, with a right config found by then"
+
+
+def make_yardstick(space: RecordedSpace) -> Yardstick:
+    """The yardstick of a space. Raises Unscored if random search reaches its best at once, or too little has
+    a cost.
+    """
     times_ns = np.array(space.times_ns)
+    timed = count_of(len(times_ns), "config") + " with a time"
     cost_s = statistics.median(one.cost_s for one in space.configs)
     mean_s = _find_mean_cost(space.configs)
-    try:
-        start, end = _count_trials(times_ns, START), _count_trials(times_ns, END)
-    except ValueError:
-        return None
+    if times_ns[0] == times_ns[-1]:
+        raise Unscored(f"all of {timed} are equally fast" if len(times_ns) > 1 else f"only {timed}")
+    if cost_s <= 0 or mean_s <= 0:
+        raise Unscored("half of the configs or more took no time when they were recorded")
+    start, end = _count_trials(times_ns, START), _count_trials(times_ns, END)
     if end - start < 2:  # leaves room between the two
         start, end = (0, end + 2) if start == 0 else (start - 1, end + 1)
-    if cost_s <= 0 or mean_s <= 0:
-        return None
     moments_s = np.linspace(start * cost_s, end * cost_s, MOMENTS)
     trials = np.rint(np.maximum(moments_s / mean_s, 1)).astype(np.int64)
     random_ns = _expect(times_ns, trials)
     if (random_ns <= times_ns[0]).any():
-        return None
+        within = f"within the {count_of(int(trials[-1]), 'trial')} that the score takes"
+        raise Unscored(f"random search is expected to find the best of {timed} {within}")
     return Yardstick(times_ns=times_ns, moments_s=moments_s, random_ns=random_ns)
 
 
 def _count_trials(times_ns: Floats, share: float) -> int:
     """Trials after which random search is expected to have come this share of the way from the median to
-    the best. Raises ValueError if no time but the best is that good.
+    the best, of times that are not all equal.
     """
     best_ns, count = times_ns[0], len(times_ns)
     wanted_ns = best_ns + (np.median(times_ns) - best_ns) * (1 - share)
@@ -149,8 +171,6 @@ def _count_trials(times_ns: Floats, share: float) -> int:
     place = int(np.argmax(worst_first <= wanted_ns))
     if worst_first[place] == best_ns:
         place -= 1
-    if place < 0:
-        raise ValueError("all times are equal")
     return math.ceil(place / (count + 1 - place))
 
 
