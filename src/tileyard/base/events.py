@@ -174,6 +174,16 @@ class StudyAdvanced(Record, tag="study_advanced"):
     rejected: dict[str, int] = {}
 
 
+class RepetitionStarted(Record, tag="repetition_started"):
+    """A ``strategy`` begins to search the recorded space in a ``file`` once more; the one before has ended.
+    This and others are ``left``, by strategy.
+    """
+
+    strategy: str
+    file: str
+    left: dict[str, int]
+
+
 class RunEnded(Record, tag="run_ended"):
     """The last event of a run."""
 
@@ -200,6 +210,7 @@ Event = (
     | HostJoined
     | PairsCounted
     | StudyAdvanced
+    | RepetitionStarted
     | RunEnded
 )
 

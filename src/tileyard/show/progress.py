@@ -45,7 +45,7 @@ class Layout(Protocol):
     tick_s: float
 
     def title(self, view: RunView) -> Text:
-        """The run as a whole."""
+        """The run as a whole; empty if that has no line."""
         ...
 
     def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
@@ -159,7 +159,7 @@ class Progress:
                 return Text(clean_line(describe_joined(joined)))
             case RunStarted():
                 self._shown_s = float("-inf") if is_live else self._view.begun_s
-                return None if is_live else self._layout.title(self._view)
+                return None if is_live else self._layout.title(self._view) or None
             case DeviceAwaited(device=device, holder=holder) if not is_live:
                 who = clean_line(holder, HOLDER_LENGTH) or "somebody else"
                 return Text(f"waiting for {device}, held by {who}")

@@ -25,6 +25,7 @@ from tileyard.base.events import (
     HostLost,
     Note,
     PairsCounted,
+    RepetitionStarted,
     RunEnded,
     RunStarted,
     StepEnded,
@@ -112,7 +113,8 @@ class RunView:
     first ended at ``fresh_s``. ``planned`` cases, retries apart, are to take ``planned_s``; ``further`` of
     them are finals and controls. ``measured`` ones took ``measured_s``, not ``foreseen_s``; ``steps`` golden
     and check steps took ``steps_s``. ``pairs`` and ``targets``: progress of a comparison, a build;
-    ``study``: of a tuning run, as heard at ``study_s``.
+    ``study``: of a tuning run, as heard at ``study_s``; ``repetition``: of a strategy on a recorded
+    space, since ``repetition_s``; those ``repeated`` before took ``repeated_s``, by strategy.
     ``building`` names the hosts that build, ``ended_on`` counts by hosts that ran; those ``lost`` do nothing.
     """
 
@@ -150,6 +152,10 @@ class RunView:
     targets: TargetsBuilt | None = None
     study: StudyAdvanced | None = None
     study_s: float = 0.0
+    repetition: RepetitionStarted | None = None
+    repetition_s: float = 0.0
+    repeated: Counter[str] = field(default_factory=Counter)
+    repeated_s: dict[str, float] = field(default_factory=dict)
     ended_on: Counter[str] = field(default_factory=Counter)
     lost: dict[str, HostLost] = field(default_factory=dict)
 
@@ -169,7 +175,7 @@ class RunView:
                     self.building[key] = host
             case BuildEnded(case=key):
                 self._end_build(key)
-            case PairsCounted() | TargetsBuilt() | StudyAdvanced():
+            case PairsCounted() | TargetsBuilt() | StudyAdvanced() | RepetitionStarted():
                 self._count(event, at_s)
             case DeviceAsked():
                 pass
@@ -209,13 +215,24 @@ class RunView:
             self.counts[outcome] -= 1  # an attempt that no event had announced
             self.again[case.id] = outcome
 
-    def _count(self, counted: PairsCounted | TargetsBuilt | StudyAdvanced, at_s: float) -> None:
+    def _count(
+        self, counted: PairsCounted | TargetsBuilt | StudyAdvanced | RepetitionStarted, at_s: float
+    ) -> None:
         if isinstance(counted, PairsCounted):
             self.pairs = counted
+        elif isinstance(counted, RepetitionStarted):
+            self._repeat(counted, at_s)
         elif isinstance(counted, StudyAdvanced):
             self.study, self.study_s = counted, at_s
         else:
             self.targets = counted
+
+    def _repeat(self, begun: RepetitionStarted, at_s: float) -> None:
+        if self.repetition is not None:
+            name = self.repetition.strategy
+            self.repeated[name] += 1
+            self.repeated_s[name] = self.repeated_s.get(name, 0.0) + at_s - self.repetition_s
+        self.repetition, self.repetition_s = begun, at_s
 
     def _tell(self, told: Note | HostLost | HostJoined) -> None:
         self.changed = told
@@ -365,9 +382,11 @@ class RunView:
         return sorted(found, key=lambda one: (-one.remaining_s, -one.ran_s))
 
     def pace_left_s(self, now_s: float) -> float | None:
-        """Time until a study ends, as it says; else until the last announced case ends at the past pace, or
-        the budget does. None if unknown.
+        """Time until a study ends, as it says; else until the last announced case, or repetition, ends at the
+        past pace, or the budget does. None if unknown.
         """
+        if self.repetition is not None:
+            return self._repetitions_left_s(self.repetition.left, now_s - self.repetition_s)
         if self.study is not None:
             told_s = self.study.left_s
             return None if told_s is None else max(told_s - (now_s - self.study_s), 0.0)
@@ -379,6 +398,15 @@ class RunView:
         return (
             left_s if budget_s is None else min(left_s, max(budget_s - (now_s - self.begun_s), 0.0))
         )
+
+    def _repetitions_left_s(self, left: Mapping[str, int], spent_s: float) -> float | None:
+        """As many of each strategy as are left; one that has not ended yet takes as long as the others."""
+        if not self.repeated:
+            return None
+        usual_s = sum(self.repeated_s.values()) / self.repeated.total()
+        each_s = {name: took_s / self.repeated[name] for name, took_s in self.repeated_s.items()}
+        left_s = sum(count * each_s.get(name, usual_s) for name, count in left.items())
+        return max(left_s - spent_s, 0.0)
 
     def left_s(self, now_s: float) -> float | None:
         """Time until the last case ends, its check included; None if no expectation is known."""

@@ -27,7 +27,9 @@ from tileyard.base.events import (
     DeviceReleased,
     Event,
     Note,
+    RepetitionStarted,
     RunEnded,
+    RunStarted,
     StepEnded,
 )
 from tileyard.base.model import Measurement, Outcome, Trial
@@ -256,3 +258,19 @@ def test_nothing_is_kept_of_cases_that_ended_well() -> None:
 def sizes(view: RunView) -> dict[str, int]:
     """The number of entries of everything that can grow."""
     return {name: len(held) for name, held in vars(view).items() if hasattr(held, "__len__")}
+
+
+def test_repetitions_take_as_long_as_those_of_their_strategy() -> None:
+    """And as the others before one of theirs has ended; what is under way is paid for."""
+    view = RunView()
+    view.take(RunStarted(title="replay", run="r", cases=6), 10.0)
+    for strategy, at_s, left, before_s in (
+        ("slow", 10.0, {"slow": 2, "fast": 2, "new": 2}, None),
+        ("fast", 18.0, {"slow": 1, "fast": 2, "new": 2}, None),
+        ("new", 20.0, {"slow": 1, "fast": 1, "new": 2}, 5 * 8 - 2),
+    ):
+        assert view.pace_left_s(at_s) == before_s
+        view.take(RepetitionStarted(strategy=strategy, file="f", left=left), at_s)
+    assert view.repeated == {"slow": 1, "fast": 1}
+    assert view.pace_left_s(23.0) == 8 + 2 + 2 * 5 - 3
+    assert view.pace_left_s(99.0) == 0.0

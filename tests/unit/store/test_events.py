@@ -24,6 +24,7 @@ from tileyard.base.events import (
     HostLost,
     Note,
     PairsCounted,
+    RepetitionStarted,
     RunEnded,
     RunStarted,
     StepEnded,
@@ -80,6 +81,7 @@ def test_every_kind_of_event_comes_back(tmp_path: Path, make_trial: MakeTrial) -
         HostJoined(host="near", at=3.8, devices=(device,)),
         PairsCounted(decided=1, undecided=2, left_s=3.5),
         StudyAdvanced(expected_gain=0.02, left_s=None, rejected={"`where`": 3}),
+        RepetitionStarted(strategy="grid", file="a.jsonl", left={"grid": 2}),
         RunEnded(run="r1", at=4.0, reason="done"),
     ]
 

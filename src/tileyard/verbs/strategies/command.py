@@ -1,6 +1,6 @@
 """``tileyard strategies``: lists what can choose the configs of a study, and compares it."""
 
-import sys
+from collections import Counter
 from typing import Annotated, Unpack
 
 import typer
@@ -46,17 +46,17 @@ def compare(
     from tileyard.verbs.strategies import plan
     from tileyard.verbs.strategies.view import print_comparison
     from tileyard.verbs.tune.plan.strategies.base import EXPECTING
+    from tileyard.verbs.tune.view.progress import show_replays
 
     values = read_options(CompareOptions, complete(CompareOptions, options))
     draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replays")
     names = values["strategy"] or (plan.OWN if values["until_gain"] is None else EXPECTING)
     arenas = plan.open_arenas(dict.fromkeys(files))
-    found = []
     bounds = {name: values[name] for name in ("repetitions", "in_flight", "until_gain")}
-    for one in plan.replay_all(arenas, names, **bounds):
-        found.append(one)
-        if sys.stderr.isatty():
-            print(f"{len(found)} of {len(arenas) * len(names)} replayed", file=sys.stderr)
+    each = len(arenas) * bounds["repetitions"]
+    left = Counter({name: count * each for name, count in Counter(names).items()})
+    with show_replays(left) as begin:
+        found = plan.replay_all(arenas, names, **bounds, begin=begin)
     present(plan.compare(found), json, print_comparison)
     draw(found)
     return 0

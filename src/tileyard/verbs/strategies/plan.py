@@ -1,7 +1,7 @@
 """Compares strategies on recorded spaces."""
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from inspect import getdoc
 from pkgutil import resolve_name
@@ -41,25 +41,32 @@ def open_arenas(files: Iterable[str]) -> list[Arena]:
     return [Arena(read_space(file), file) for file in files]
 
 
-def replay_all(
+def replay_all(  # noqa: PLR0913 - bounds, by keyword only
     arenas: Sequence[Arena],
     names: Sequence[str],
     *,
     repetitions: int,
     in_flight: int,
-    until_gain: float | None = None,
-) -> Iterator[Replay]:
-    """A replay of each strategy on each space, one after another. Raises UsageError for unknown names, and
-    for strategies that do not know when to end.
+    until_gain: float | None,
+    begin: Callable[[str, str], None],
+) -> list[Replay]:
+    """A replay of each strategy on each space, one after another, as by ``Arena.replay``. Raises UsageError
+    for unknown names, and for strategies that do not know when to end.
     """
     for name in names:
         (check_strategy if until_gain is None else require_gain)(name)
-    for arena in arenas:
-        for name in names:
-            make = partial(make_strategy, name)
-            yield arena.replay(
-                name, make, repetitions=repetitions, in_flight=in_flight, until_gain=until_gain
-            )
+    return [
+        arena.replay(
+            name,
+            partial(make_strategy, name),
+            repetitions=repetitions,
+            in_flight=in_flight,
+            until_gain=until_gain,
+            begin=begin,
+        )
+        for arena in arenas
+        for name in names
+    ]
 
 
 def compare(replays: Sequence[Replay]) -> Comparison:

@@ -1,6 +1,8 @@
 """``tileyard strategies`` and ``tileyard tune --replay`` on the command line, in this process."""
 
+import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +41,7 @@ def test_a_replay_is_shown(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     """Regret by trials, the score, and why it is not the whole one; nothing is recorded."""
     asked = ["tune", "--replay", "valley.jsonl", "--strategy", "grid", "--repetitions", "3"]
     assert main([*asked, "--trials", "30"]) == 0
-    assert capsys.readouterr().out == REPLAYED
+    assert capsys.readouterr() == (REPLAYED, "")
     assert not (folder / "home").exists()
 
 
@@ -131,6 +133,41 @@ def test_strategies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in lines] == list(STRATEGIES)
     assert sum("(default)" in line for line in lines) == 1
     assert all(one.description.endswith(".") for one in list_strategies())
+
+
+class Terminal(io.StringIO):
+    """A terminal, and all that was written to it."""
+
+    def isatty(self) -> bool:
+        """That it is one."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("command", "last"),
+    [
+        ([*REPLAY, "--strategy", "grid", "--repetitions", "3"], "2/3 repetitions"),
+        (
+            [*COMPARE, "--strategy", "random", "--strategy", "grid", "--repetitions", "2"],
+            "3/4 repetitions",
+        ),
+    ],
+)
+def test_a_terminal_shows_how_far_replays_are(
+    command: list[str],
+    last: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Repetitions, the time left, strategy and space, on stderr alone; the document is whole."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert main([*command, "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+    said = terminal.getvalue()
+    assert f"0/{last[2:]}" in said
+    (line,) = (line for line in said.splitlines() if last in line)
+    assert " left   grid on valley.jsonl" in line
 
 
 def test_strategies_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

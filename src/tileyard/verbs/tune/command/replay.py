@@ -1,6 +1,7 @@
 """``tileyard tune --replay``: a strategy on a recorded space, in this process, with no device."""
 
 import math
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     make_strategy,
     require_gain,
 )
+from tileyard.verbs.tune.view.progress import show_replays
 from tileyard.verbs.tune.view.replay import print_replay
 
 
@@ -25,16 +27,18 @@ def replay(values: dict[str, Any], *, as_json: bool) -> int:
     goals = Goals(bounds=values["bound"], second=second)
     check_facts(goals.options, space.measures, space.name or values["replay"])
     arena = Arena(space.within(goals.bounds), values["replay"], second)
-    found = arena.replay(
-        name,
-        partial(make_strategy, name),
-        repetitions=values["repetitions"],
-        in_flight=values["in_flight"],
-        trials=values["trials"],
-        budget_s=_or_any(values["budget"]),
-        device_budget_s=_or_any(values["device_budget"]),
-        until_gain=values["until_gain"],
-    )
+    with show_replays(Counter({name: values["repetitions"]})) as begin:
+        found = arena.replay(
+            name,
+            partial(make_strategy, name),
+            repetitions=values["repetitions"],
+            in_flight=values["in_flight"],
+            trials=values["trials"],
+            budget_s=_or_any(values["budget"]),
+            device_budget_s=_or_any(values["device_budget"]),
+            until_gain=values["until_gain"],
+            begin=begin,
+        )
     present(found, as_json, print_replay)
     draw(found, arena.space)
     return 0

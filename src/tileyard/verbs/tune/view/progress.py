@@ -1,19 +1,25 @@
-"""The progress of tuning and of builds: lanes for building and running, and a line for each config."""
+"""The progress of tuning and of builds: lanes for building and running, and a line for each config; and that
+of replays.
+"""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from rich.console import ConsoleOptions
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tileyard.base.events import is_final, is_meeting
+from tileyard.base.events import RepetitionStarted, RunStarted, is_final, is_meeting
 from tileyard.base.model import Outcome
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, shorten_path
 from tileyard.measure.statistics import is_clearly_slower
-from tileyard.show.progress import list_hosts
+from tileyard.show.console import Console
+from tileyard.show.progress import Progress, list_hosts
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import (
+    clean_line,
     format_config,
     format_measured,
     format_rate,
@@ -108,14 +114,66 @@ class StudyLayout:
         return GAP.join(_list_facts(view, now_s))
 
 
+class ReplayLayout:
+    """How many repetitions have ended, and which one is under way. It ticks: one may take minutes."""
+
+    redraw_s = 0.1
+    heartbeat_s = 30.0
+    tick_s = 1.0
+
+    def title(self, view: RunView) -> Text:
+        """None: the result has it."""
+        return Text()
+
+    def end(self, view: RunView, judged: Judged, *, is_live: bool) -> Text | None:
+        """No case ends."""
+        return None
+
+    def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> Table:
+        """The state after a bar."""
+        total, state = view.about.cases, self.state(view, now_s)
+        state.no_wrap, state.overflow = True, "ellipsis"
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(ProgressBar(total, view.repeated.total(), width=BAR_WIDTH), state)
+        return grid
+
+    def state(self, view: RunView, now_s: float) -> Text:
+        """The repetitions that have ended, the elapsed and the remaining time, strategy and space."""
+        count = count_of(view.about.cases, "repetition")
+        spent = format_seconds(now_s - view.begun_s) + _say_left(view.pace_left_s(now_s))
+        parts = [f"{view.repeated.total()}/{count}", spent]
+        if (now := view.repetition) is not None:
+            parts.append(f"{now.strategy} on {clean_line(shorten_path(now.file))}")
+        return GAP.join(map(Text, parts))
+
+
+@contextmanager
+def show_replays(left: Counter[str]) -> Iterator[Callable[[str, str], None]]:
+    """Show on stderr how far replays are; the function is called with strategy and file of each repetition
+    that begins, of those ``left``.
+    """
+    left = left.copy()
+    with Progress(Console(stderr=True), ReplayLayout()) as progress:
+        progress(RunStarted(title="replay", run="replay", cases=left.total()))
+
+        def begin(strategy: str, file: str) -> None:
+            progress(RepetitionStarted(strategy=strategy, file=file, left=dict(left)))
+            left[strategy] -= 1
+
+        yield begin
+
+
+def _say_left(left_s: float | None) -> str:
+    return "" if left_s is None else f", about {format_seconds(left_s)} left"
+
+
 def _list_facts(view: RunView, now_s: float) -> Iterator[Text]:
     """What a line says of a run, each fact by itself."""
     spent = format_seconds(now_s - view.begun_s)
     if (pairs := view.pairs) is not None:
-        left = "" if pairs.left_s is None else f", about {format_seconds(pairs.left_s)} left"
-        spent += f"   {pairs.decided} decided, {pairs.undecided} undecided{left}"
-    elif (left_s := view.pace_left_s(now_s)) is not None:
-        spent += f", about {format_seconds(left_s)} left"
+        spent += f"   {pairs.decided} decided, {pairs.undecided} undecided{_say_left(pairs.left_s)}"
+    else:
+        spent += _say_left(view.pace_left_s(now_s))
     yield Text(spent, style="dim")
     if view.study is not None and view.study.expected_gain is not None:
         yield Text(f"expected gain {100 * view.study.expected_gain:.2g} %", style="dim")

@@ -4,7 +4,7 @@ import asyncio
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from tileyard.base.errors import UsageError
@@ -59,10 +59,11 @@ class Arena:
         budget_s: float = math.inf,
         device_budget_s: float = math.inf,
         until_gain: float | None = None,
+        begin: Callable[[str, str], None] = lambda strategy, file: None,
     ) -> Replay:
         """Replay a strategy, for at most ``trials``, ``budget_s`` and ``device_budget_s``, and until it
         expects less than ``until_gain``; without ``trials`` as long as the score takes, and for the last
-        checkpoint.
+        checkpoint. ``begin`` gets strategy and file before each repetition.
         """
         least = 0
         if trials is None:
@@ -72,23 +73,22 @@ class Arena:
                 budget_s = self.yardstick.run_s if self.yardstick else 0.0
         # A strategy that may try everything need not choose.
         trials = max(1, min(trials, self.space.points.size - 1))
-        runs = [
-            asyncio.run(
-                replay(
-                    self.space,
-                    make,
-                    trials=trials,
-                    seed=seed,
-                    budget_s=budget_s,
-                    device_budget_s=device_budget_s,
-                    until_gain=until_gain,
-                    least=least,
-                    in_flight=in_flight,
-                    second=self.second,
-                )
+        runs = []
+        for seed in range(repetitions):
+            begin(name, self.file)
+            run = replay(
+                self.space,
+                make,
+                trials=trials,
+                seed=seed,
+                budget_s=budget_s,
+                device_budget_s=device_budget_s,
+                until_gain=until_gain,
+                least=least,
+                in_flight=in_flight,
+                second=self.second,
             )
-            for seed in range(repetitions)
-        ]
+            runs.append(asyncio.run(run))
         return self.sum_up(name, runs, in_flight)
 
     def sum_up(self, name: str, runs: Sequence[Sequence[Replayed]], in_flight: int = 1) -> Replay:
