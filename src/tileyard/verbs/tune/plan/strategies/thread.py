@@ -12,7 +12,7 @@ Call = Callable[[], object]
 class StrategyThread:
     """Calls a strategy in a thread, in the order in which it was told and asked.
 
-    What it is told waits for the next question, so what ends during a computation is known to the next one,
+    News wait for the next question, so what ends during a computation is known to the next one,
     and equal calls give equal answers, however long they take.
     """
 
