@@ -11,6 +11,11 @@ from tileyard.base.wording import count_of, name_line
 EVENT_VERSION = 2
 
 StepKind = Literal["golden", "check"]
+PauseReason = Literal["quiet", "judge", "pairs", "burst"]
+"""Why a held device runs nothing although a batch is ready: something is built or asked on its cores, the
+judge needs them or owes a verdict, as many interleaved batches as devices are to begin together, or building
+goes on until more is ready.
+"""
 StopReason = Literal["done", "budget", "gain", "first_failure", "interrupted"]
 """Why a run stopped: all cases were tried, its time was spent, little gain was expected, a case failed, or it
 was interrupted.
@@ -51,12 +56,23 @@ class CasePlanned(Record, tag="case_planned"):
     batch: str = ""
 
 
+class PreparationEnded(Record, tag="preparation_ended"):
+    """A case was prepared, or ended instead, after these seconds: elaborated, with its golden result."""
+
+    case: str
+    at: float
+    seconds: float
+
+
 class BuildStarted(Record, tag="build_started"):
-    """A compile worker, on another ``host`` if one is named, began to build a case's kernel."""
+    """A compile worker, on another ``host`` if one is named, began to build a case's kernel. Its number, of
+    the whole run, is None in older streams.
+    """
 
     case: str
     at: float
     host: str = ""
+    worker: int | None = None
 
 
 class BuildEnded(Record, tag="build_ended"):
@@ -99,6 +115,12 @@ class DeviceLeased(_OfDevice, tag="device_leased"):
     lease: int
 
 
+class DevicePaused(_OfDevice, tag="device_paused"):
+    """A held device does not begin a batch that is ready, for this reason."""
+
+    reason: PauseReason
+
+
 class DeviceReleased(_OfDevice, tag="device_released"):
     """A device is no longer held, or no longer requested."""
 
@@ -111,6 +133,20 @@ class CaseStarted(Record, tag="case_started"):
     at: float
 
 
+class CaseLeft(_OfDevice, tag="case_left"):
+    """A device is done with a case, which then ends, is judged, or runs again if its device failed."""
+
+    case: str
+
+
+class JudgeAnswered(Record, tag="judge_answered"):
+    """The judge has compared the outputs of these cases, after these seconds."""
+
+    cases: tuple[str, ...]
+    at: float
+    seconds: float
+
+
 class StepEnded(Record, tag="step_ended"):
     """A case's golden or check step, without a known result, ended after these seconds on a lane."""
 
@@ -121,9 +157,10 @@ class StepEnded(Record, tag="step_ended"):
 
 
 class CaseEnded(Record, tag="case_ended"):
-    """A case reached its outcome."""
+    """A case reached its outcome; ``at`` is 0 in older streams."""
 
     trial: Trial
+    at: float = 0.0
 
 
 class Note(Record, tag="note"):
@@ -195,14 +232,18 @@ class RunEnded(Record, tag="run_ended"):
 Event = (
     RunStarted
     | CasePlanned
+    | PreparationEnded
     | BuildStarted
     | BuildEnded
     | TargetsBuilt
     | DeviceAsked
     | DeviceAwaited
     | DeviceLeased
+    | DevicePaused
     | DeviceReleased
     | CaseStarted
+    | CaseLeft
+    | JudgeAnswered
     | StepEnded
     | CaseEnded
     | Note

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tileyard.base.events import (
+    CaseLeft,
     CaseStarted,
     DeviceAsked,
     DeviceAwaited,
@@ -194,6 +195,7 @@ class Borrower:
             reply = CaseRan(
                 case=reply.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message
             )
+        self._yard.emit(CaseLeft(case=reply.case, device=slot.name, at=self._now()))
         progress = self._ledger.progress(reply.case)
         where = RanOn(
             slot=slot.name, device=device, identity=slot.identity, lease=lease, reply=reply

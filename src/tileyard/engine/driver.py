@@ -13,7 +13,7 @@ from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import run_key
 from tileyard.artifacts.pins import hold
 from tileyard.base.errors import HOST_FAULTS, UsageError
-from tileyard.base.events import CasePlanned
+from tileyard.base.events import CasePlanned, DevicePaused, PreparationEnded
 from tileyard.base.model import (
     BuildKey,
     Case,
@@ -339,6 +339,9 @@ class Driver:
             self._halt_after(self._ledger.fresh)  # before the freed resources get other work
             facts, self._facts = self._facts, deque()
             commands = state.step(*facts)
+            for device, reason in state.take_pauses().items():
+                at = self._yard.clock.wall_s()
+                self._yard.emit(DevicePaused(device=device, at=at, reason=reason))
             if self._failure is not None:
                 raise self._failure
 
@@ -437,8 +440,14 @@ class Driver:
         self._tell(BatchesPlanned(batches=batches, exhausted=exhausted))
 
     async def _prepare(self, members: Sequence[Progress]) -> None:
+        clock = self._yard.clock
         for progress in members:
-            self._tell(await self._prepare_case(progress))
+            began_s = clock.monotonic_s()
+            fact = await self._prepare_case(progress)
+            seconds = clock.monotonic_s() - began_s
+            case, at = progress.case.key, clock.wall_s()
+            self._yard.emit(PreparationEnded(case=case, at=at, seconds=seconds))
+            self._tell(fact)
         if self._warming is not None:  # nothing may be timed on the cores where the judge starts
             await self._warming
         self._tell(AuthorFreed())

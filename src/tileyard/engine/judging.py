@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from tileyard.base.events import JudgeAnswered
 from tileyard.base.model import CommandWork, Outcome
 from tileyard.engine.judge import JudgeProcess, conclude
 from tileyard.engine.ledger import Ledger, Progress, RanOn
@@ -37,7 +38,11 @@ class Judging:
             verdicts = [await self._ask_programs(member) for member in members]
         else:
             limit_s = max(member.case.limits.golden_s for member in members)
+            began_s = self._yard.clock.monotonic_s()
             verdicts = await self._judge.ask([self._question(m) for m in members], limit_s)
+            seconds = self._yard.clock.monotonic_s() - began_s
+            at = self._yard.clock.wall_s()
+            self._yard.emit(JudgeAnswered(cases=tuple(cases), at=at, seconds=seconds))
         for member, verdict in zip(members, verdicts, strict=True):
             case = member.case.key
             self._yard.handed_over.free(case)

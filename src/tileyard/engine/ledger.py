@@ -184,8 +184,9 @@ class Ledger:
         self.unrecorded += [t for t in fresh if not (t.reused or t.id in self._passing)]
         if self._yard.clock.monotonic_s() >= self._retry_at_s:
             self.record()
+        at = self._yard.clock.wall_s()
         for trial in fresh:
-            self._yard.emit(CaseEnded(trial=trial))
+            self._yard.emit(CaseEnded(trial=trial, at=at))
         self._yard.flush()
         return fresh
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from tileyard.base.events import PauseReason
 from tileyard.base.model import Device, Record
 
 MAX_STRIKES = 3
@@ -84,8 +85,9 @@ class Borrowing:
     """One device of the run, changed only by its methods.
     ``timed``: it owns its cores for the ``running`` cases; ``exclusive``: nothing may be built
     anywhere before they end; ``awaited``: somebody else has the device; ``lingering``: held and
-    idle; ``pausing``: waits for the judge. ``memory_bytes`` is the limit of its runner. ``note`` is called
-    after each change, ``kinds`` is what it noted last; ``number`` is the place in the order of devices.
+    idle; ``pausing``: waits for the judge; ``paused``: why it runs nothing of what is ready.
+    ``memory_bytes`` is the limit of its runner. ``note`` is called after each change, ``kinds`` is what it
+    noted last; ``number`` is the place in the order of devices.
     ``is_shared``: building, or the author, needs cores that it owns.
     """
 
@@ -102,6 +104,7 @@ class Borrowing:
     awaited: bool = False
     lingering: bool = False
     pausing: bool = False
+    paused: PauseReason | None = None
     memory_bytes: int = 0
     strikes: int = 0
 
@@ -124,7 +127,7 @@ class Borrowing:
         """Change its state."""
         if lease not in LEASE_MOVES[self.lease]:
             raise AssertionError(f"device {self.name} cannot go from {self.lease} to {lease}")
-        self.lease = lease
+        self.lease, self.paused = lease, None
         self.awaited = self.lingering = self.pausing = False
         self.note(self)
 
@@ -143,6 +146,11 @@ class Borrowing:
         self.lingering, self.pausing, self.exclusive = lingering, pausing, exclusive
         self.note(self)
 
+    def pause(self, reason: PauseReason) -> bool:
+        """Note why it runs nothing of what is ready; whether that is new."""
+        is_new, self.paused = reason != self.paused, reason
+        return is_new
+
     def linger(self) -> None:
         """Note that it is held and idle."""
         self.lingering = True
@@ -150,7 +158,7 @@ class Borrowing:
 
     def begin(self, cases: tuple[str, ...], *, timed: bool) -> None:
         """Note the cases that it runs from now on."""
-        self.running, self.timed = cases, timed
+        self.running, self.timed, self.paused = cases, timed, None
         self.note(self)
 
     def end(self) -> tuple[str, ...]:

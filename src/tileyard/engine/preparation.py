@@ -263,7 +263,8 @@ class Preparation:
         if left:
             host = await self._pool.find_host((builder_of(members[0]), worker))
             for key, progress in left.items():
-                yard.emit(BuildStarted(case=key, at=yard.clock.wall_s(), host=host))
+                at = yard.clock.wall_s()
+                yard.emit(BuildStarted(case=key, at=at, host=host, worker=worker))
                 self.joint.count_built(progress, 0)
         ready: list[asyncio.Task[None]] = []
 

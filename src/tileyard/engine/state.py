@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from tileyard.base.events import PauseReason
 from tileyard.base.model import Outcome
 from tileyard.engine.cases import PlannedCases, Ready, Site, Stage
 from tileyard.engine.commands import (
@@ -188,6 +189,7 @@ class EngineState:
         self._devices = Lending(self.site.devices, lambda one: is_shared(one, self.site))
         self.cases = PlannedCases(self._due, self.site.grounds, self.site.kinds)
         self._unjudged = Unjudged(lambda device: self._devices[device].site.room_bytes)
+        self._pauses: dict[str, PauseReason] = {}
         self._last_failed = ""
         self._lanes = self.site.lanes
 
@@ -211,6 +213,11 @@ class EngineState:
         for fact in facts:
             self._take_in(fact)
         return self._decide()
+
+    def take_pauses(self) -> dict[str, PauseReason]:
+        """The held devices that have begun since the last call to wait with a batch, and why."""
+        pauses, self._pauses = self._pauses, {}
+        return pauses
 
     def _take_in(self, fact: Fact) -> None:
         match fact:
@@ -433,16 +440,28 @@ class EngineState:
             self._idle(device)
 
     def _start_run(self, device: Borrowing, entry: Ready) -> None:
-        pausing = self._waits_for_judge(device, entry)
-        waits = pausing or self._waits_for_pairs(entry)
-        if device.lingering and self._is_built_on(device):
-            waits = waits or not self._is_burst()
+        reason = self._find_pause(device, entry)
+        pausing, waits = reason == "judge", reason not in ("quiet", None)
         lingering = device.lingering and waits
         device.wait(lingering=lingering, pausing=pausing, exclusive=entry.interleaved)
         if waits:
             self._linger(device)
-        elif is_quiet(device, entry, self.site, self._building, asking=self._is_asking(entry)):
+        if reason is None:
             self._run(device)
+        elif device.pause(reason):
+            self._pauses[device.name] = reason
+
+    def _find_pause(self, device: Borrowing, entry: Ready) -> PauseReason | None:
+        """Why a device waits before it runs a batch; None if it does not."""
+        if self._waits_for_judge(device, entry):
+            return "judge"
+        if self._waits_for_pairs(entry):
+            return "pairs"
+        if device.lingering and self._is_built_on(device) and not self._is_burst():
+            return "burst"
+        asking = self._is_asking(entry)
+        is_free = is_quiet(device, entry, self.site, self._building, asking=asking)
+        return None if is_free else "quiet"
 
     def _is_asking(self, entry: Ready) -> bool:
         """Whether the author works or starts, or a step judges a program while others are interleaved."""

@@ -14,17 +14,21 @@ from tileyard.base.events import (
     BuildEnded,
     BuildStarted,
     CaseEnded,
+    CaseLeft,
     CasePlanned,
     CaseStarted,
     DeviceAsked,
     DeviceAwaited,
     DeviceLeased,
+    DevicePaused,
     DeviceReleased,
     Event,
     HostJoined,
     HostLost,
+    JudgeAnswered,
     Note,
     PairsCounted,
+    PreparationEnded,
     RepetitionStarted,
     RunEnded,
     RunStarted,
@@ -177,17 +181,10 @@ class RunView:
                 self._end_build(key)
             case PairsCounted() | TargetsBuilt() | StudyAdvanced() | RepetitionStarted():
                 self._count(event, at_s)
-            case DeviceAsked():
+            case DeviceAsked() | DevicePaused() | PreparationEnded() | JudgeAnswered():
                 pass
-            case DeviceAwaited(device=device):
-                if device not in self.awaited:
-                    self.changed = event
-                self.awaited[device] = None
-            case DeviceLeased(device=device):
-                self.awaited.pop(device, None)
-            case DeviceReleased(device=device):
-                self.awaited.pop(device, None)
-                self._leave(device)
+            case DeviceAwaited() | DeviceLeased() | DeviceReleased() | CaseLeft():
+                self._lend(event)
             case CaseStarted(case=key, device=device):
                 if key in self.open:
                     self._start(key, device, at_s)
@@ -247,6 +244,20 @@ class RunView:
         self.building.pop(key, None)
         if key in self.open:
             self.ready.add(key)
+
+    def _lend(self, event: DeviceAwaited | DeviceLeased | DeviceReleased | CaseLeft) -> None:
+        device = event.device
+        if isinstance(event, CaseLeft):
+            if self.on_device.get(device) == event.case:
+                self._leave(device)
+        elif isinstance(event, DeviceAwaited):
+            if device not in self.awaited:
+                self.changed = event
+            self.awaited[device] = None
+        else:
+            self.awaited.pop(device, None)
+            if isinstance(event, DeviceReleased):
+                self._leave(device)
 
     def _start(self, key: str, device: str, at_s: float) -> None:
         """A device starts a case, which no other device runs any more."""

@@ -9,7 +9,7 @@ from typing import Self
 
 import msgspec
 
-from tileyard.base.errors import HomeError
+from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import EVENT_VERSION, CaseEnded, Event, RunStarted
 from tileyard.base.model import Record, Trial
 from tileyard.base.modes import make_folder, open_file, write_on
@@ -138,7 +138,7 @@ def read_events(path: Path) -> Iterator[Event | None]:
                     hint="upgrade Tileyard, or move the file away",
                 )
             if isinstance(event, CaseEnded):
-                event = CaseEnded(trial=upgrade(event.trial, line))
+                event = msgspec.structs.replace(event, trial=upgrade(event.trial, line))
             if line.strip():
                 yield event
 
@@ -159,6 +159,23 @@ def is_recorded(path: Path, has_all: Callable[[Sequence[str]], bool]) -> bool:
     except HomeError:
         return False
     return not run.skipped and has_all([trial.id for trial in run.trials])
+
+
+def find_run_file(home: Path, run: str = "") -> Path:
+    """The event stream of a run, by its name or the beginning of it; of the last one if that is empty.
+    Raises UsageError.
+    """
+    files = {path.stem: path for path in list_run_files(home)}
+    if run in files:
+        return files[run]
+    found = [path for name, path in files.items() if name.startswith(run)]
+    if not found:
+        what = f"event stream of a run {run!r}" if run else "event stream of any run"
+        raise UsageError(f"there is no {what} in {home / 'runs'}")
+    if run and len(found) > 1:
+        names = ", ".join(path.stem for path in found[-3:])
+        raise UsageError(f"{run!r} is the beginning of {len(found)} runs: {names}")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def list_run_files(home: Path) -> list[Path]:
