@@ -1,0 +1,130 @@
+"""A run as trace events: what viewers ask of the format, and the command that writes them."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.show.simulated_runs import simulate
+
+from tileyard.base.errors import UsageError
+from tileyard.base.events import CasePlanned, CaseStarted, Event
+from tileyard.base.model import Case, KernelWork
+from tileyard.cli.main import main
+from tileyard.show.timeline import fold_timeline
+from tileyard.store.events import EventLog, find_run_file
+from tileyard.verbs.records.view.trace import PATH, describe_timeline, describe_trace
+
+HOSTILE = '</script><b>\x1b[31m"\u202e'
+
+
+def trace_of(events: list[Event]) -> dict[str, Any]:
+    """The document, as a viewer reads it."""
+    made = json.dumps(describe_trace(fold_timeline(events), events), allow_nan=False)
+    found: dict[str, Any] = json.loads(made)
+    return found
+
+
+def require_valid(document: dict[str, Any]) -> None:
+    """Refuse what the format does not allow, or Perfetto ignores: it names threads by their ids alone,
+    nests spans of a thread, sorts by time, and binds an arrow to the span of the thread that is open then.
+    """
+    events = document["traceEvents"]
+    threads: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    arrows: defaultdict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    names: dict[int, int] = {}
+    for event in events:
+        assert isinstance(event["name"], str)
+        assert all(isinstance(event[key], int) and event[key] >= 0 for key in ("pid", "tid"))
+        assert event["pid"] > 0
+        match event["ph"]:
+            case "M":
+                assert event["name"].partition("_")[0] in ("process", "thread")
+                if event["name"] == "thread_name":
+                    assert event["args"]["name"]
+                    assert names.setdefault(event["tid"], event["pid"]) == event["pid"]
+            case "X":
+                assert isinstance(event["ts"], int)
+                assert isinstance(event["dur"], int)
+                assert min(event["ts"], event["dur"]) >= 0
+                threads[event["pid"], event["tid"]].append((event["ts"], event["dur"]))
+            case "s" | "f":
+                arrows[event["id"], event["cat"], event["name"]].append(event)
+            case "C":
+                assert all(isinstance(one, int) for one in event["args"].values())
+            case _:
+                pytest.fail(f"no phase {event['ph']} was meant to be here")
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    assert times == sorted(times)
+    for (pid, tid), spans in threads.items():
+        assert names[tid] == pid
+        assert all(one + took <= other for (one, took), (other, _) in pairwise(spans))
+    for start, end in arrows.values():
+        assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
+        for one in (start, end):
+            spans = threads[one["pid"], one["tid"]]
+            assert any(begin <= one["ts"] < begin + took for begin, took in spans)
+        assert start["ts"] <= end["ts"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_is_what_viewers_read(seed: int) -> None:
+    """Each span is there once, beside the critical path; each arrow leads from a span to a later one."""
+    run = simulate(seed, cases=20)
+    document = trace_of(run.events)
+    require_valid(document)
+    events = document["traceEvents"]
+    spans = [one for one in events if one["ph"] == "X" and one["cat"] != PATH]
+    assert len(spans) == len(run.happened)
+    begun = [one.case for one in run.events if isinstance(one, CaseStarted)]
+    ran = [one["args"]["cases"] for one in spans if one["cat"] == "running"]
+    assert sorted(ran) == sorted(begun)
+    path = [one for one in events if one["ph"] == "X" and one["cat"] == PATH]
+    assert sum(one["dur"] for one in path) == 1000 * run.end + 250_000
+    hosts = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert hosts == {"run r", "this host", "host far"}
+    assert {one["name"] for one in events if one["ph"] == "C"} == {"cases"}
+
+
+def test_configs_and_hostile_names_are_text() -> None:
+    """A span names its kernel and config; a name with controls and markup is shown as it is in JSON."""
+    work = KernelWork(kernel=HOSTILE, config={"block": 64})
+    events: list[Event] = [
+        CasePlanned(case=Case(id=HOSTILE, work=work)),
+        CaseStarted(case=HOSTILE, device="cpu:0", at=5.0),
+    ]
+    document = trace_of(events)
+    require_valid(document)
+    (span,) = (one for one in document["traceEvents"] if one["ph"] == "X")
+    assert span["args"] == {"cases": HOSTILE, "configs": f"{HOSTILE} block=64"}
+
+
+def test_an_empty_stream_is_an_empty_trace() -> None:
+    """Nothing was recorded, as of a run that was killed before it began."""
+    require_valid(trace_of([]))
+    assert list(describe_timeline(fold_timeline([]))) == ["run : 0.0 s, no end recorded"]
+
+
+def test_the_command_writes_and_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default the last run; its lanes with their idle shares, the critical path, and the file."""
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("20261130-1", "20261130-2"):
+        with EventLog(tmp_path / "home", name) as log:
+            for event in simulate(1, cases=5).events:
+                log.append(event)
+    assert main(["trace", "20261130-1", "-o", "trace.json"]) == 0
+    require_valid(json.loads((tmp_path / "trace.json").read_bytes()))
+    shown = capsys.readouterr().out
+    assert "judge: " in shown
+    assert " idle\ncritical path: " in shown
+    assert main(["trace", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reason"] == "done"
+    assert main(["trace", "2026"]) == 2
+    assert "'2026' is the beginning of 2 runs: 20261130-1, 20261130-2" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="there is no event stream of a run 'r9' in "):
+        find_run_file(tmp_path / "home", "r9")
