@@ -221,10 +221,8 @@ class _Folder:
         self._planned: dict[str, tuple[str, _Span | None]] = {}
         """The batch of each open case, and the span that had ended when it was planned."""
         self._tells_left = False
-        # The last that ended: of a case, of what makes cases ready, of the judge.
         self._ended: _Span | None = None
-        self._made: _Span | None = None
-        self._judged: _Span | None = None
+        """The span with which the last case ended."""
         if begun is not None:
             self._view.take(begun, 0.0)
             for device in begun.devices:
@@ -291,7 +289,7 @@ class _Folder:
         lane = self._find_free("author", "", begin)
         span = self._add(lane, "preparing", max(begin, lane.end), self._now, [case])
         span.after += self._list_causes(case)
-        self._latest[case] = self._made = span
+        self._latest[case] = span
 
     def _begin_build(self, event: BuildStarted) -> None:
         case = event.case
@@ -329,7 +327,7 @@ class _Folder:
         self._keep_build(case, span, outcome)
 
     def _keep_build(self, case: str, span: _Span, outcome: Outcome) -> None:
-        self._latest[case] = self._made = span
+        self._latest[case] = span
         if outcome not in WELL:
             self._failed_builds[case] = span
 
@@ -358,7 +356,6 @@ class _Folder:
         span = self._add(lane, "judging", min(begin, self._now), self._now, list(cases), ran)
         for case in cases:
             self._latest[case] = span
-        self._judged = span
 
     # ---- devices ----------------------------------------------------------------------------
 
@@ -386,7 +383,6 @@ class _Folder:
             self._close(span)
         span = self._add(lane, kind, self._now, self._now, [])
         span.is_open, span.why = True, why
-        span.after += [] if self._made is None else [self._made]
 
     def _run(self, case: str, lane: _Lane) -> None:
         """A device begins a case, which no other runs any more. It has no others but those of the same batch
@@ -396,14 +392,12 @@ class _Folder:
         if before is not None:
             before.outcome = before.outcome or Outcome.INFRA_ERROR
             self._leave(case, before)
-        waited: list[_Span | None] = [self._latest.get(case), before]
+        waited = [self._latest.get(case), before]
         if current is not None and current.is_open and self._is_in_turn(case, current):
             span = current
             span.cases.append(case)
         else:
             if current is not None:
-                if current.kind == "paused":
-                    waited += [self._judged, self._made]
                 self._close(current)
             span = self._add(lane, "running", self._now, self._now, [case])
             span.is_open = True

@@ -62,10 +62,10 @@ def a_run() -> list[Event]:
 
 def test_a_case_that_left_its_device_is_judged() -> None:
     """The device is free, whatever the judge takes; a case that another device has lost frees no other."""
-    left = CaseLeft(case="a", device="slot:0", at=0.0)
-    view = fold(started(), planned("a"), begun("a"), CaseLeft(case="a", device="slot:1", at=0.0))
+    view = fold(started(), planned("a"), planned("b"), begun("a"))
+    view.take(CaseLeft(case="b", device="slot:0", at=0.0), 1.0)
     assert view.on_device == {"slot:0": "a"}
-    view.take(left, 1.0)
+    view.take(CaseLeft(case="a", device="slot:0", at=0.0), 1.0)
     assert (view.on_device, judged_of(view)) == ({}, ["a"])
 
 

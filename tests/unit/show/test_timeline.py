@@ -113,6 +113,11 @@ def ended(case: str, seconds: float, outcome: Outcome = Outcome.PASSED, **more: 
     return CaseEnded(trial=trial, at=at(seconds) if seconds else 0.0)
 
 
+def begun(case: str) -> CaseStarted:
+    """A case on the one device."""
+    return CaseStarted(case=case, device="cpu:0", at=at(2))
+
+
 BEGUN = RunStarted(
     run="r", title="", at=EPOCH, devices=(Device(name="cpu:0", kind="cpu", identity="x"),)
 )
@@ -200,6 +205,55 @@ def test_a_device_that_waits_for_quiet_waits_for_the_last_build() -> None:
     assert name_path(timeline) == [("preparing a", 0, 1), ("building a", 1, 4), ("running b", 4, 5)]
 
 
+def test_a_gap_on_the_path_goes_to_what_ended_last_in_it() -> None:
+    """A build that waited until a device gave its core back; where nothing ended, nothing is named."""
+    timeline = fold_timeline(
+        [
+            BEGUN,
+            *map(planned, "ab"),
+            PreparationEnded(case="a", at=at(1), seconds=1),
+            PreparationEnded(case="b", at=at(2), seconds=1),
+            CaseStarted(case="a", device="cpu:0", at=at(2)),
+            CaseLeft(case="a", device="cpu:0", at=at(4)),
+            BuildStarted(case="b", at=at(4.5), worker=0),
+            BuildEnded(case="b", at=at(5), ok=True, reused=False),
+            CaseStarted(case="b", device="cpu:0", at=at(5.004)),
+            CaseLeft(case="b", device="cpu:0", at=at(6)),
+        ]
+    )
+    check(timeline)
+    assert name_path(timeline) == [
+        ("preparing a", 0, 1),
+        ("preparing b", 1, 2),
+        ("running a", 2, 4),
+        ("", 4, 4.5),
+        ("building b", 4.5, 5),
+        ("", 5, 5.004),
+        ("running b", 5.004, 6),
+    ]
+
+
+def test_the_path_ends_where_spans_seem_to_wait_for_each_other() -> None:
+    """A build so short that one of a case that came after it counts as of the same request."""
+    timeline = fold_timeline(
+        [
+            BEGUN,
+            *map(planned, "ax"),
+            *(BuildStarted(case=case, at=at(1), worker=0) for case in "ax"),
+            BuildEnded(case="a", at=at(2), ok=True, reused=False),
+            CaseStarted(case="a", device="cpu:0", at=at(2)),
+            CaseLeft(case="a", device="cpu:0", at=at(2.001)),
+            ended("a", 2.001),
+            planned("c"),
+            PreparationEnded(case="c", at=at(2.002), seconds=0.001),
+            BuildStarted(case="c", at=at(2.002), worker=0),
+            BuildEnded(case="c", at=at(2.004), ok=True, reused=False),
+        ]
+    )
+    check(timeline)
+    assert name_path(timeline) == [("", 0, 1), ("building a c", 1, 2.004)]
+
+
 def test_a_case_that_its_device_failed_has_a_span_for_each_try() -> None:
     """The first one ended through the host; a device that is lost takes its case along."""
     timeline = fold_timeline(
@@ -254,6 +308,11 @@ def test_cases_that_are_timed_in_turn_share_a_span() -> None:
         (("a", "b", "c"), 1, 6, Outcome.MISMATCH),
         (("d",), 6, 7, None),
     ]
+    timeline = fold_timeline(
+        [BEGUN, CaseLeft(case="x", device="cpu:0", at=at(1)), begun("a"), begun("b")]
+    )
+    (device,) = timeline.lanes
+    assert [one.cases for one in device.spans] == [("a",), ("b",)]  # of unknown batches
 
 
 def test_builds_of_one_request_that_do_not_end_together_follow_each_other() -> None:
@@ -287,7 +346,7 @@ def test_streams_of_older_versions_are_read() -> None:
     timeline = fold_timeline(
         [
             BEGUN,
-            *map(planned, "ab"),
+            *(planned(case, batch="piece") for case in "ab"),
             BuildStarted(case="a", at=at(1)),
             BuildStarted(case="b", at=at(1)),
             BuildEnded(case="a", at=at(2), ok=True, reused=False),
@@ -323,7 +382,14 @@ def test_a_stream_that_is_cut_anywhere_has_a_timeline(cut: int, tmp_path: Path) 
     check(timeline)
     assert timeline.skipped == events.count(None) <= 1
     assert timeline.reason is None
-    assert found_runs(timeline) == count_runs([event for event in events if event is not None])
+    known = [event for event in events if event is not None]
+    assert found_runs(timeline) == count_runs(known)
+    begun = {one.case for one in known if isinstance(one, BuildStarted)}
+    spans = [span for lane in timeline.lanes for span in lane.spans]
+    assert begun == {case for one in spans if one.kind == "building" for case in one.cases}
+    left = {one.case for one in known if isinstance(one, CaseLeft)}
+    running = [one for one in spans if one.kind == "running" and not left.intersection(one.cases)]
+    assert all(one.end == timeline.seconds for one in running)
 
 
 CASES, DEVICES = st.sampled_from("abcd"), st.sampled_from(["cpu:0", "cpu:1", "board:0@far"])
