@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +21,18 @@ from tests.samples import sampled
 
 from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.events import is_final
+from tileyard.base.events import (
+    BuildStarted,
+    CaseLeft,
+    CaseStarted,
+    JudgeAnswered,
+    PreparationEnded,
+    is_final,
+)
 from tileyard.base.model import Outcome
 from tileyard.devices.cpu import physical_core
+from tileyard.show.timeline import fold_timeline
+from tileyard.store.events import read_events
 from tileyard.store.trials import TrialQuery, TrialStore
 
 pytestmark = pytest.mark.slow
@@ -115,6 +125,46 @@ def test_a_second_run_builds_and_measures_nothing(tuned: Tuned) -> None:
     assert f"best: {expected}" in tuned.first.stdout
     assert [t["reused"] for t in second["trials"]] == [True] * 4
     assert "4 known from earlier runs" in tuned.cli.run(*HEALTHY).stdout
+
+
+def test_the_time_of_a_run_is_traced(tuned: Tuned) -> None:
+    """Each build, start on the device and question to the judge has its span; also if the run was killed."""
+    (stream,) = (tuned.cli.home / "runs").glob("*.jsonl")
+    events = [one for one in read_events(stream) if one is not None]
+    assert (
+        tuned.cli.run_here("trace", stream.stem, "-o", f"{tuned.cli.home}/t.json").returncode == 0
+    )
+    document = msgspec.json.decode((tuned.cli.home / "t.json").read_bytes())
+    assert {one["ph"] for one in document["traceEvents"]} == {*"MXsfC"}
+    timeline = fold_timeline(events)
+    kinds = {lane.kind: {one.kind for one in lane.spans} for lane in timeline.lanes}
+    assert set(kinds) == {"author", "worker", "device", "judge"}
+    assert kinds["device"] >= {"starting", "running"}
+    spans = [span for lane in timeline.lanes for span in lane.spans]
+    named = Counter((one.kind, case) for one in spans for case in one.cases)
+    started = [one.case for one in events if isinstance(one, CaseStarted)]
+    left = [one.case for one in events if isinstance(one, CaseLeft)]
+    assert named == Counter(
+        [("running", case) for case in started]
+        + [("preparing", one.case) for one in events if isinstance(one, PreparationEnded)]
+        + [("building", one.case) for one in events if isinstance(one, BuildStarted)]
+        + [
+            ("judging", case)
+            for one in events
+            if isinstance(one, JudgeAnswered)
+            for case in one.cases
+        ]
+    )
+    assert sorted(started) == sorted(left)
+    assert all(one.outcome is Outcome.PASSED for one in spans if one.kind == "running")
+    workers = {lane.name for lane in timeline.lanes if lane.kind == "worker"}
+    numbers = {one.worker for one in events if isinstance(one, BuildStarted)}
+    assert workers == {f"worker {number}" for number in numbers}
+    whole = stream.read_bytes()
+    stream.write_bytes(whole[: whole.index(b'"case_left"') + 5])
+    shown = tuned.cli.run_here("trace").stdout
+    assert "no end recorded" in shown
+    assert "1 unreadable event" in shown
 
 
 def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:

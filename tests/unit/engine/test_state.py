@@ -698,7 +698,9 @@ def test_programs_are_not_timed_in_turn_while_others_are_judged() -> None:
     ran = CaseRanWell(case="x", device="board:0", seconds=1.0, is_kernel=False)
     commands = state.step(ran, RunOver(device="board:0", held=True))
     assert of_kind(commands, Judge, Run) == [Judge(cases=("x",))]
+    assert [state.take_pauses() for _ in range(2)] == [{"board:0": "quiet"}, {}]
     commands = state.step(CaseFinished(case="x"))
+    assert state.take_pauses() == {}
     assert of_kind(commands, Run) == [Run(device="board:0", cases=("y",))]
 
 
@@ -1238,7 +1240,9 @@ def test_a_judge_waits_for_a_pause_of_the_device_on_its_cores() -> None:
     assert judged(early) == []
     commands = state.step(RunOver(device="d", held=True))
     assert (runs(commands), judged(commands)) == ([], [("a",)])
+    assert state.take_pauses() == {"d": "judge"}
     assert runs(state.step(CaseFinished(case="a"))) == [("b",)]
+    assert state.take_pauses() == {}
 
 
 def test_a_device_that_paused_waits_for_a_burst_if_building_went_on() -> None:
@@ -1246,12 +1250,14 @@ def test_a_device_that_paused_waits_for_a_burst_if_building_went_on() -> None:
     state = make_state("a", "b", "c", exhausted=False, burst=4)
     assert runs(begin(state, "a", "b", "c")) == [("a",)]
     assert judged(run_well(state, "a")) == [("a",)]
+    assert state.take_pauses() == {"d": "judge"}
     later = [Case(id=name, work=KernelWork(kernel="k"), timing=TimingPolicy()) for name in "de"]
     batches = tuple(Batch(id=case.id, cases=(case,)) for case in later)
     unbuilt = [CasePrepared(case=name, build=BuildKey(name), built=False) for name in "de"]
     state.step(BatchesPlanned(batches=batches, exhausted=True))
     assert Build(cases=("d",), worker=0) in state.step(*unbuilt, AuthorFreed(), AuthorFreed())
     assert runs(state.step(CaseFinished(case="a"))) == []
+    assert state.take_pauses() == {"d": "burst"}
     assert Linger(device="d") in state.step(LingerOver(device="d", is_wanted=False))
     assert Build(cases=("e",), worker=0) in state.step(CaseBuilt(case="d"), CompilerFreed(worker=0))
     assert runs(state.step(CaseBuilt(case="e"), CompilerFreed(worker=0))) != []

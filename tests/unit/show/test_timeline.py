@@ -425,7 +425,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS, max_size=40), st.booleans())
 def test_no_stream_makes_an_impossible_timeline(events: list[Event | None], begins: bool) -> None:
     """Whatever is lost, repeated, out of order or set back: no lane does two things at once."""
