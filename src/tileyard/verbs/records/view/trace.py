@@ -20,6 +20,8 @@ RUN_PID = 1
 FIRST_TID = 1001
 """Viewers name threads by their ids alone, and take one with the id of its process for its first thread."""
 PATH = "critical path"
+NOTICED = 0.005
+"""Share of a run below which a part of it is left out of the lines."""
 _ORDER = {"M": 0, "X": 1, "s": 2, "f": 3, "C": 4}
 
 
@@ -170,7 +172,7 @@ def describe_timeline(timeline: Timeline) -> Iterator[str]:
     for lane in timeline.lanes:
         where = f" on {lane.host}" if lane.host and lane.host not in lane.name else ""
         shares = sorted(lane.shares.items(), key=lambda one: -one[1])
-        parts = [f"{format_share(share)} {kind}" for kind, share in shares if share >= 0.005]
+        parts = [f"{format_share(share)} {kind}" for kind, share in shares if share >= NOTICED]
         yield f"{lane.name}{where}: {', '.join([*parts, f'{format_share(lane.idle)} idle'])}"
     took: defaultdict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
@@ -185,6 +187,7 @@ def describe_timeline(timeline: Timeline) -> Iterator[str]:
             f"{format_seconds(took_s)} {kind}"
             + (f" ({count_of(counts[kind], 'span')})" if counts[kind] else "")
             for kind, took_s in longest
+            if took_s >= NOTICED * timeline.seconds
         ]
         yield f"critical path: {', '.join(parts)}"
     if timeline.skipped:
