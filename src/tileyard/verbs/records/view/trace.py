@@ -31,22 +31,22 @@ def describe_trace(timeline: Timeline, events: Sequence[Event | None]) -> dict[s
     microseconds since the run began.
     """
     cases = {one.case.key: one.case for one in events if isinstance(one, CasePlanned)}
-    hosts = list(dict.fromkeys(["", *(lane.host for lane in timeline.lanes)]))
-    pids = {host: RUN_PID + 1 + number for number, host in enumerate(hosts)}
     path_tid = FIRST_TID
     tids = [FIRST_TID + 1 + number for number in range(len(timeline.lanes))]
     made = [
-        *_name("process", RUN_PID, 0, f"run {timeline.run}".strip(), 0),
+        *_name("process", RUN_PID, path_tid, f"run {timeline.run}".strip(), 0),
         *_name("thread", RUN_PID, path_tid, PATH, 0),
     ]
-    for host, pid in pids.items():
-        made += _name("process", pid, 0, f"host {host}" if host else "this host", pid)
+    pids: dict[str, int] = {}
     for lane, tid in zip(timeline.lanes, tids, strict=True):
+        host = f"host {lane.host}" if lane.host else "this host"
+        if lane.host not in pids:
+            pids[lane.host] = pid = RUN_PID + 1 + len(pids)
+            made += _name("process", pid, tid, host, pid)
+        pid = pids[lane.host]
         title = f"{lane.name}, {format_share(lane.idle)} idle"
-        made += _name("thread", pids[lane.host], tid, title, tid)
-        made += [
-            _complete(pids[lane.host], tid, span, describe_span(span, cases)) for span in lane.spans
-        ]
+        made += _name("thread", pid, tid, title, tid)
+        made += [_complete(pid, tid, span, describe_span(span, cases)) for span in lane.spans]
     for step in timeline.path:
         span = timeline.span_of(step)
         name = "" if step.lane is None else timeline.lanes[step.lane].name

@@ -38,7 +38,7 @@ def require_valid(document: dict[str, Any]) -> None:
     for event in events:
         assert isinstance(event["name"], str)
         assert all(isinstance(event[key], int) and event[key] >= 0 for key in ("pid", "tid"))
-        assert event["pid"] > 0
+        assert min(event["pid"], event["tid"]) > 0  # 0 is the system's own
         match event["ph"]:
             case "M":
                 assert event["name"].partition("_")[0] in ("process", "thread")
