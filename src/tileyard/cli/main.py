@@ -27,11 +27,12 @@ from tileyard.verbs.exec import help as exec_help
 from tileyard.verbs.lease import devices_command as devices
 from tileyard.verbs.lease import help as lease_help
 from tileyard.verbs.passes import command as passes
-from tileyard.verbs.records.command import cache, choices, config, history, show, trace, trials
+from tileyard.verbs.records.command import cache, choices, config, history, show, trials
 from tileyard.verbs.reduce.command import reduce
 from tileyard.verbs.regress.command import bisect, regress
 from tileyard.verbs.strategies import command as strategies
 from tileyard.verbs.test.command import plan, test
+from tileyard.verbs.trace import command as trace_command
 from tileyard.verbs.tune.command import run as run_command
 from tileyard.verbs.tune.command import tune
 
@@ -158,7 +159,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("plan", plan.plan, None),
     ("history", history.history, None),
     ("show", show.show, None),
-    ("trace", trace.trace, None),
+    ("trace", trace_command.trace, None),
     ("export", choices.export, None),
     ("import", choices.import_, None),
     ("inspect", inspect.inspect, None),

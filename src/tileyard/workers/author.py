@@ -55,6 +55,7 @@ from tileyard.workers.protocol import (
     ShowPasses,
     Space,
     Spent,
+    TraceBlock,
     WorkCounted,
 )
 
@@ -125,13 +126,13 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
-            case CheckSync() | ShowPasses() | FindFailure():
+            case CheckSync() | TraceBlock() | ShowPasses() | FindFailure():
                 return self._look_into(find_kernel(self.kernels, request.kernel), request)
             case _:
                 assert_never(request)
 
     def _look_into(
-        self, found: Found, request: CheckSync | ShowPasses | FindFailure
+        self, found: Found, request: CheckSync | TraceBlock | ShowPasses | FindFailure
     ) -> AuthorReply:
         """Answer the rare questions, whose modules take a third of the time to load that all others take."""
         match request:
@@ -147,6 +148,10 @@ class Author:
                     if not request.is_unasked:
                         raise
                     return Failed(message=f"the check failed: {error!r}")
+            case TraceBlock():
+                from tileyard.workers.block_trace import trace_block
+
+                return trace_block(found, request)
             case ShowPasses():
                 from tileyard.workers.pass_steps import show_passes
 

@@ -25,7 +25,7 @@ from tileyard.sync.dependences import find_reordered
 from tileyard.sync.recorder import Form
 from tileyard.targets.base import Array
 from tileyard.workers.golden import GoldenMaker
-from tileyard.workers.protocol import MakeGolden, PassesShown, PassStep, ShowPasses
+from tileyard.workers.protocol import MakeGolden, PassesShown, PassStep, ShowPasses, TraceBlock
 from tileyard.workers.sync_check import name_place
 
 if TYPE_CHECKING:  # importing it takes seconds
@@ -44,11 +44,11 @@ def show_passes(
     """
     is_ours = request.pipeline != TILELANG
     passes = _find_passes(request) if is_ours else ()
-    made, lowered = _lower(found, request)
+    made, lowered = lower_whole(found, request)
     steps = run_pipeline(lowered.written, passes, lowered.written_lines)
     took: list[float | None] = [None] * len(steps)
     if not is_ours:
-        _, planned = _lower(found, request, request.architecture)
+        _, planned = lower_whole(found, request, request.architecture)
         last = Step(name=TILELANG, program=planned.written, lines=planned.written_lines)
         steps, took = (*steps, last), [None, None]
     elif request.is_timed:
@@ -89,10 +89,12 @@ def _find_passes(request: ShowPasses) -> tuple[Pass, ...]:
     return find_pipeline(request.pipeline)
 
 
-def _lower(
-    found: Found, request: ShowPasses, architecture: str = ""
+def lower_whole(
+    found: Found, request: ShowPasses | TraceBlock, architecture: str = ""
 ) -> "tuple[MadeKernel, Lowered]":
-    """Elaborate a kernel, for an architecture as TileLang plans it; refuse an incomplete Program."""
+    """Elaborate a config, for an architecture as TileLang plans it. Raises UsageError if its Program is not
+    complete.
+    """
     pipeline = f"{TILELANGS}{architecture}" if architecture else ""
     made = lower_for_check(found, request.arguments, request.config, pipeline=pipeline)
     lowered = made.lowered

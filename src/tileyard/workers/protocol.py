@@ -34,6 +34,7 @@ from tileyard.base.model import (
     Values,
 )
 from tileyard.frontend.declare import KernelInfo
+from tileyard.sync.block_spans import BlockSpan
 from tileyard.sync.findings import Finding
 from tileyard.sync.suppressions import Allowed, Suppressed
 from tileyard.targets.own_sources import digest_own_sources
@@ -133,6 +134,21 @@ class SyncChecked(Record, tag="sync_checked"):
     suppressed: tuple[Suppressed, ...] = ()
     unused: tuple[Allowed, ...] = ()
     notes: tuple[Diagnostic, ...] = ()
+
+
+class BlockTraced(Record, tag="block_traced"):
+    """What one block of a config did, in the order of an interpreter: ``place`` is the block's, by axis of a
+    ``grid`` of these sizes. ``mistakes`` were found in its synchronization. Not ``is_whole`` if only its last
+    steps are kept.
+    """
+
+    kernel: str
+    config: dict[str, Value]
+    grid: dict[str, int]
+    place: dict[str, int]
+    spans: tuple[BlockSpan, ...]
+    mistakes: int = 0
+    is_whole: bool = True
 
 
 class PassStep(Record):
@@ -356,6 +372,17 @@ class CheckSync(Question[SyncChecked], tag="check_sync"):
     recipe: str = msgspec.field(default_factory=_sync_recipe)
 
 
+class TraceBlock(Question[BlockTraced], tag="trace_block"):
+    """Run the middle block of one config in the asynchronous meaning, and record its steps. With an
+    ``architecture`` as TileLang plans it for that.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    architecture: str = ""
+
+
 class ShowPasses(Question[PassesShown], tag="show_passes"):
     """Run a pipeline's passes on one config. ``is_checked`` compares each result with the kernel as
     written. ``pipeline`` is its name or that of the file with ``document``; ``tilelang``:
@@ -388,6 +415,7 @@ AuthorRequest = (
     | ElaborateConfig
     | MakeGolden
     | CheckSync
+    | TraceBlock
     | ShowPasses
     | FindFailure
 )
@@ -399,6 +427,7 @@ AuthorReply = (
     | ElaboratedConfig
     | Golden
     | SyncChecked
+    | BlockTraced
     | PassesShown
     | FailureFound
     | Failed

@@ -27,6 +27,11 @@ def read_pipeline(text: str, option: str) -> str:
     return architecture or DEFAULT_ARCHITECTURE
 
 
+PlannedBy = Annotated[
+    str, Option(PIPELINE, metavar="PIPELINE", default="written", read=read_pipeline)
+]
+
+
 class CheckOptions(TypedDict, total=False):
     """The options of ``check``."""
 
@@ -34,9 +39,7 @@ class CheckOptions(TypedDict, total=False):
     shape: ShapeName
     config: ConfigValues
     all_configs: AllConfigs
-    pipeline: Annotated[
-        str, Option(PIPELINE, metavar="PIPELINE", default="written", read=read_pipeline)
-    ]
+    pipeline: PlannedBy
     limit: TimeLimit
     python_limit: PythonLimit
     timeline: Annotated[

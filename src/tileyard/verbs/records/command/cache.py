@@ -46,7 +46,7 @@ def gc(
     from tileyard.show.values import parse_bytes
     from tileyard.store import events
     from tileyard.store.trials import has_store, open_store
-    from tileyard.verbs.records.view.collection import print_collection
+    from tileyard.verbs.records.view import print_collection
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:

@@ -15,7 +15,7 @@ from tileyard.base.model import Case, KernelWork
 from tileyard.cli.main import main
 from tileyard.show.timeline import fold_timeline
 from tileyard.store.events import EventLog, find_run_file
-from tileyard.verbs.records.view.trace import PATH, describe_timeline, describe_trace
+from tileyard.verbs.trace.view.run import PATH, describe_timeline, describe_trace
 
 HOSTILE = '</script><b>\x1b[31m"\u202e'
 

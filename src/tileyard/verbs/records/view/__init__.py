@@ -1,1 +1,0 @@
-"""How records are shown."""

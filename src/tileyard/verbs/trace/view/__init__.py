@@ -1,0 +1,1 @@
+"""Traces of runs and of blocks."""

@@ -1,0 +1,145 @@
+"""The timeline of a run as trace events, and in lines."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from tileyard.base.events import CasePlanned, Event
+from tileyard.base.model import WELL, Case, KernelWork
+from tileyard.base.wording import count_of
+from tileyard.show.opening import load_settings, present, write_file
+from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
+from tileyard.show.words import clean_line, format_config, format_seconds, format_share
+from tileyard.store.events import find_run_file, read_events
+from tileyard.verbs.trace.view.trace_events import AnyPath, Drawn, Thread, TraceEvents
+
+PATH = "critical path"
+NOTICED = 0.005
+"""Share of a run below which a part of it is left out of the lines."""
+
+
+def describe_trace(timeline: Timeline, events: Sequence[Event | None]) -> dict[str, Any]:
+    """A document of trace events: a process per host, a thread per lane; the critical path as a thread of the
+    run's own process, and as arrows between spans; counters of cases. Times are since the run began.
+    """
+    cases = {one.case.key: one.case for one in events if isinstance(one, CasePlanned)}
+    made = TraceEvents()
+    path = made.add_thread(f"run {timeline.run}".strip(), PATH)
+    threads = []
+    for lane in timeline.lanes:
+        host = f"host {lane.host}" if lane.host else "this host"
+        title = f"{lane.name}, {format_share(lane.idle)} idle"
+        threads.append(made.add_thread(host, title))
+        for each in lane.spans:
+            made.draw(threads[-1], _describe_span(each, cases))
+    before: tuple[Thread, Drawn] | None = None
+    for step in timeline.path:
+        span, begin, end = timeline.span_of(step), _us(step.begin), _us(step.end)
+        if span is None or step.lane is None:
+            nothing = Drawn(name="nothing recorded", category=PATH, begin=begin, end=end)
+            made.draw(path, nothing)
+            continue
+        whole = _describe_span(span, cases)
+        part = msgspec.structs.replace(whole, begin=begin, end=end)
+        lane_name = timeline.lanes[step.lane].name
+        args = {**whole.args, "lane": lane_name}
+        made.draw(path, msgspec.structs.replace(part, category=PATH, args=args))
+        here = threads[step.lane], part
+        if before is not None:
+            made.lead(PATH, before, here)
+        before = here
+    for count in timeline.counts:
+        numbers = {"ready": count.ready, "building": count.building}
+        made.count(path, "cases", _us(count.at), numbers)
+    return made.make(
+        {
+            "run": timeline.run,
+            "title": timeline.title,
+            "began_at": timeline.at,
+            "ended": timeline.reason or "no end recorded",
+        }
+    )
+
+
+def _describe_span(span: LaneSpan, cases: Mapping[str, Case]) -> Drawn:
+    """A span with its cases, their configs and outcome. Its name begins with its kind, so that those of a
+    kind have one colour, and ends with how it failed.
+    """
+    shown: dict[str, Any] = {}
+    if span.cases:
+        shown["cases"] = ", ".join(span.cases)
+    if configs := [text for case in span.cases if (text := _say_config(cases.get(case)))]:
+        shown["configs"] = "; ".join(configs)
+    if span.outcome is not None:
+        shown["outcome"] = str(span.outcome)
+    if span.why:
+        shown["why"] = span.why
+    more = f" and {len(span.cases) - 1} more" if len(span.cases) > 1 else ""
+    name = f" {span.cases[0]}{more}" if span.cases else ""
+    bad = f": {span.outcome}" if span.outcome is not None and span.outcome not in WELL else ""
+    return Drawn(
+        name=f"{span.kind}{name}{bad}",
+        category=span.kind,
+        begin=_us(span.begin),
+        end=_us(span.end),
+        args=shown,
+    )
+
+
+def _say_config(case: Case | None) -> str:
+    if case is None or not isinstance(case.work, KernelWork):
+        return ""
+    return f"{case.work.kernel} {format_config(case.config)}".strip()
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def show_run(run: str, output: AnyPath | None, *, as_json: bool) -> int:
+    """Print the timeline of a run, and write its trace. Raises UsageError."""
+    events = list(read_events(find_run_file(load_settings().home, run)))
+    timeline = fold_timeline(events)
+    if output:
+        write_file(output, msgspec.json.encode(describe_trace(timeline, events)))
+    present(timeline, as_json, print_timeline)
+    return 0
+
+
+def print_timeline(console: Console, timeline: Timeline) -> None:
+    """Print the length of a run, the idle share of each lane, and what the critical path consists of."""
+    for line in describe_timeline(timeline):
+        console.print(Text(clean_line(line)), soft_wrap=True)
+
+
+def describe_timeline(timeline: Timeline) -> Iterator[str]:
+    """The same in lines."""
+    end = "" if timeline.reason else ", no end recorded"
+    yield f"run {timeline.run}: {format_seconds(timeline.seconds)}{end}"
+    for lane in timeline.lanes:
+        where = f" on {lane.host}" if lane.host and lane.host not in lane.name else ""
+        shares = sorted(lane.shares.items(), key=lambda one: -one[1])
+        parts = [f"{format_share(share)} {kind}" for kind, share in shares if share >= NOTICED]
+        yield f"{lane.name}{where}: {', '.join([*parts, f'{format_share(lane.idle)} idle'])}"
+    took: defaultdict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
+    for step in timeline.path:
+        span = timeline.span_of(step)
+        kind = "nothing recorded" if span is None else span.kind
+        took[kind] += step.end - step.begin
+        counts[kind] += span is not None
+    if took:
+        longest = sorted(took.items(), key=lambda one: -one[1])
+        parts = [
+            f"{format_seconds(took_s)} {kind}"
+            + (f" ({count_of(counts[kind], 'span')})" if counts[kind] else "")
+            for kind, took_s in longest
+            if took_s >= NOTICED * timeline.seconds
+        ]
+        yield f"critical path: {', '.join(parts)}"
+    if timeline.skipped:
+        yield f"{count_of(timeline.skipped, 'unreadable event')}"
