@@ -4,27 +4,15 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from tileyard.base.model import Record, SourceLine, Value
+from tileyard.base.model import SourceLine, Value
 from tileyard.ir.clocks import Moment
 from tileyard.ir.nodes import Program, Unit
 from tileyard.ir.tiles import Array
 from tileyard.ir.trace import Step, TracedRun
+from tileyard.sync.findings import BlockSpan
 
 MOST_STEPS = 200_000
 """Steps of a block that are kept: the last ones."""
-
-
-class BlockSpan(Record):
-    """What a role (from 1, 0 outside roles), or a ``unit`` for it, did from one step to another, at a
-    ``line``, 0 if unknown. A role's wait begins after its step before, an operation where it was issued.
-    """
-
-    role: int
-    unit: Unit | Literal[""]
-    line: int
-    text: str
-    begin: int
-    end: int
 
 
 class OneBlock(TracedRun):

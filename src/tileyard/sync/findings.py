@@ -46,6 +46,19 @@ class TimelineStep(Record):
     mark: Literal[0, 1, 2] = 0
 
 
+class BlockSpan(Record):
+    """What a role (from 1, 0 outside roles), or a ``unit`` for it, did from one step to another, at a
+    ``line``, 0 if unknown. A role's wait begins after its step before, an operation where it was issued.
+    """
+
+    role: int
+    unit: Unit | Literal[""]
+    line: int
+    text: str
+    begin: int
+    end: int
+
+
 class Finding(Record):
     """One mistake: ``access`` happens although ``other`` must come first or is in progress; and the
     ``fix``. ``wait`` did not help; ``waiting`` are the lines of a deadlock's waits. ``roles`` are

@@ -34,8 +34,7 @@ from tileyard.base.model import (
     Values,
 )
 from tileyard.frontend.declare import KernelInfo
-from tileyard.sync.block_spans import BlockSpan
-from tileyard.sync.findings import Finding
+from tileyard.sync.findings import BlockSpan, Finding
 from tileyard.sync.suppressions import Allowed, Suppressed
 from tileyard.targets.own_sources import digest_own_sources
 
