@@ -15,6 +15,7 @@ def require_valid(document: dict[str, Any]) -> None:
     threads: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     arrows: defaultdict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     names: dict[int, int] = {}
+    processes: dict[str, int] = {}
     for event in events:
         assert isinstance(event["name"], str)
         assert all(isinstance(event[key], int) and event[key] >= 0 for key in ("pid", "tid"))
@@ -25,6 +26,9 @@ def require_valid(document: dict[str, Any]) -> None:
                 if event["name"] == "thread_name":
                     assert event["args"]["name"]
                     assert names.setdefault(event["tid"], event["pid"]) == event["pid"]
+                if event["name"] == "process_name":
+                    process = event["args"]["name"]
+                    assert processes.setdefault(process, event["pid"]) == event["pid"]
             case "X":
                 assert isinstance(event["ts"], int)
                 assert isinstance(event["dur"], int)
@@ -40,6 +44,7 @@ def require_valid(document: dict[str, Any]) -> None:
     assert times == sorted(times)
     for (pid, tid), spans in threads.items():
         assert names[tid] == pid
+        assert pid in processes.values()
         assert all(one + took <= other for (one, took), (other, _) in pairwise(spans))
     for start, end in arrows.values():
         assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")

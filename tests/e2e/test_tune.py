@@ -23,6 +23,7 @@ from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.events import (
     BuildStarted,
+    CaseEnded,
     CaseLeft,
     CaseStarted,
     JudgeAnswered,
@@ -156,6 +157,7 @@ def test_the_time_of_a_run_is_traced(tuned: Tuned) -> None:
         ]
     )
     assert sorted(started) == sorted(left)
+    assert all(one.at > 0 for one in events if isinstance(one, CaseEnded))
     assert all(one.outcome is Outcome.PASSED for one in spans if one.kind == "running")
     workers = {lane.name for lane in timeline.lanes if lane.kind == "worker"}
     numbers = {one.worker for one in events if isinstance(one, BuildStarted)}

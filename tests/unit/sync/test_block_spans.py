@@ -1,9 +1,12 @@
 """The steps of a block as spans: what a role does, how long it waits, and what is in flight."""
 
+import numpy as np
+
 from tileyard.base.model import SourceLine
 from tileyard.ir.clocks import Moment
+from tileyard.ir.text import read_program
 from tileyard.ir.trace import Step
-from tileyard.sync.block_spans import list_spans
+from tileyard.sync.block_spans import OneBlock, list_spans
 from tileyard.sync.findings import BlockSpan
 
 LINES = {1: SourceLine(file="k.py", line=11), 2: SourceLine(file="k.py", line=12)}
@@ -43,6 +46,26 @@ def test_an_operation_is_in_flight_from_its_issue_until_it_lands() -> None:
         (1, "", 0, "issue tma_store C", 4, 5),
         (1, "tma_store", 0, "tma_store C, which nothing waits for", 4, 7),
     ]
+
+
+PLACES = """
+def main(X: float32[4], Y: out.float32[4]):
+    bx: grid[4]
+
+    if bx == 2:
+        Y[bx] = X[bx]
+"""
+
+
+def test_only_the_block_at_a_place_runs() -> None:
+    """Its steps are kept, and no others have run."""
+    runs = [
+        OneBlock(read_program(PLACES), [np.ones(4, np.float32)], (), {"bx": at}) for at in (1, 2)
+    ]
+    for run in runs:
+        run.grid()
+    assert [run.count for run in runs] == [1, 1]
+    assert [[one.text for one in run.steps] for run in runs] == [[], ["read X", "write Y"]]
 
 
 def test_what_lands_without_a_kept_issue_is_a_step_of_its_unit() -> None:
