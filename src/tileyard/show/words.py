@@ -11,9 +11,10 @@ from tileyard.base.wording import name_line
 
 _NUMBERED = re.compile(r"/\* (\d+): ")
 
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+"""Characters that are not seen or change how others are shown, except newlines and tabs."""
 SAME_WAY = 0.05
 """Largest difference in the share of wrong elements between outputs that are wrong in the same way."""
 TIMES = {"ns": "", "CPU ns": " CPU"}
@@ -148,7 +149,7 @@ def format_bytes(size: float) -> str:
 
 def make_visible(text: str) -> str:
     """Foreign text with control characters and lone surrogates escaped, except newlines and tabs."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def clean_line(text: str, limit: int = 0) -> str:

@@ -1,0 +1,1 @@
+"""Everything that makes a self-contained HTML file: templates, style, script, charts."""
