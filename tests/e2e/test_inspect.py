@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, gpu_caches: Path) -> Built:
     """The kernel for sm_80, with all of its configs, printed and packed."""
     cli = make_place(tmp_path_factory.mktemp("inspect"), gpu_caches)
     target = ("--target", "cuda:sm_80", "--compile-workers", "1")
-    printed = ("--all-configs", "--emit", "cuda", "--report", "-o", "third.tyb")
+    printed = ("--all-configs", "--emit", "cuda", "--resources", "-o", "third.tyb")
     run = cli.run("compile", "third.py", *target, *printed)
     assert run.returncode == 0, run.stderr
     built = Built(cli, cli.cwd / "third.tyb", {}, run)

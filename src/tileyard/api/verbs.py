@@ -168,5 +168,5 @@ def regress(
     sides = [side for side in (base, head) if side is not None]
     result = compare(sides, read_names(files), given, settings, carry_on(console))
     show(printed_on(console), print_regression, result)
-    reports.write(result)
+    reports.write(result, settings.home)
     return make_shown(ShownRegression, result)

@@ -39,7 +39,7 @@ RECORD_KINDS = {
 }
 """Display names for the records of a kind and the blobs that they name. Other kinds keep their names."""
 TREES, LOGS, WORK = "trees", "logs", "work directories"
-STREAMS = "event streams"
+STREAMS, RESULTS = "event streams", "results of runs"
 LEFTOVERS, UNNAMED = "leftovers", "blobs that nothing names"
 CACHES, COMPILED = "build folders", "compiled Python"
 SIDES = "checkouts and environments"
@@ -106,8 +106,8 @@ def collect(
     is_recorded: Callable[[Path], bool] = is_nowhere_else,
 ) -> Collection:
     """Remove from a data directory what exceeds ``keep``, least recently used first; safe beside
-    runs. Trials stay; event streams go after ``keep.days`` if ``is_recorded``. Raises UsageError if
-    there is no store or another collection, HomeError if not writable.
+    runs. Trials stay; after ``keep.days`` results go, and event streams if ``is_recorded``. Raises
+    UsageError if there is no store or another collection, HomeError if not writable.
     """
     root = home / "objects"
     if not root.is_dir():
@@ -123,7 +123,7 @@ def collect(
             holdings = survey_home(home, clock.wall_s())
             oldest = _find_oldest(keep, clock.wall_s())
             streams = (stream for stream in survey_streams(home) if stream.used_at < oldest)
-            holdings += [stream for stream in streams if is_recorded(stream.marker)]
+            holdings += [one for one in streams if one.what == RESULTS or is_recorded(one.marker)]
             chosen = choose(holdings, keep, clock.wall_s())
             gone = [
                 holding
@@ -244,8 +244,11 @@ def survey_home(home: Path, now_s: float) -> list[Holding]:
 
 
 def survey_streams(home: Path) -> list[Holding]:
-    """The event streams of runs, one file each, even if another holding contains them. Raises OSError."""
-    return [_holding(STREAMS, path, status) for path, status in _files(home / "runs")]
+    """The event streams and results of runs, one file each, even if another holding contains them. Raises
+    OSError.
+    """
+    places = ((STREAMS, home / "runs"), (RESULTS, home / "results"))
+    return [_holding(what, *one) for what, place in places for one in _files(place)]
 
 
 def measure(path: Path) -> tuple[int, float]:

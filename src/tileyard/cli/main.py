@@ -27,7 +27,7 @@ from tileyard.verbs.exec import help as exec_help
 from tileyard.verbs.lease import devices_command as devices
 from tileyard.verbs.lease import help as lease_help
 from tileyard.verbs.passes import command as passes
-from tileyard.verbs.records.command import cache, choices, config, history, show, trials
+from tileyard.verbs.records.command import cache, choices, config, history, report, show, trials
 from tileyard.verbs.reduce.command import reduce
 from tileyard.verbs.regress.command import bisect, regress
 from tileyard.verbs.strategies import command as strategies
@@ -159,6 +159,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("plan", plan.plan, None),
     ("history", history.history, None),
     ("show", show.show, None),
+    ("report", report.report, None),
     ("trace", trace_command.trace, None),
     ("export", choices.export, None),
     ("import", choices.import_, None),

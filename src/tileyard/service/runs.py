@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from tileyard.artifacts.manifest import Build
+from tileyard.base.errors import HomeError
 from tileyard.base.events import (
     HostLost,
     Note,
@@ -33,6 +34,7 @@ from tileyard.engine.yard import Listener, Rank, Workplace, Yard
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues
 from tileyard.store.events import EventLog
+from tileyard.store.results import keep_result
 from tileyard.workers.protocol import RunEntry
 
 ResultT = TypeVar("ResultT")
@@ -145,15 +147,25 @@ async def drive(plan: Plan[ResultT], bench: Bench) -> ResultT:
         result = plan.fold(ending)
         if plan.finish is not None and reason in ("done", "gain"):
             result = await plan.finish(result)
-        if ending.unrecorded:
-            yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
-        if yard.sync_unchecked:
-            yard.emit(Note(text=_describe_unchecked([*yard.sync_unchecked.values()])))
-        if skipped := bench.store.describe_skipped():
-            yard.emit(Note(text=skipped, level="warning"))
-        yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=reason))
-        yard.flush()
+        _end(result, ending, bench, yard)
     return result
+
+
+def _end(result: object, ending: Ending, bench: Bench, yard: Yard) -> None:
+    """The run's last events; the result is kept for reports, and without that the run is as good."""
+    if ending.unrecorded:
+        yard.emit(Note(text=describe_unrecorded(ending.unrecorded), level="warning"))
+    if yard.sync_unchecked:
+        yard.emit(Note(text=_describe_unchecked([*yard.sync_unchecked.values()])))
+    if skipped := bench.store.describe_skipped():
+        yard.emit(Note(text=skipped, level="warning"))
+    try:
+        keep_result(bench.settings.home, bench.run, result)
+    except HomeError as error:
+        text = f"no report of this run can be made later: {error.message}"
+        yard.emit(Note(text=text, level="warning"))
+    yard.emit(RunEnded(run=bench.run, at=bench.clock.wall_s(), reason=ending.reason))
+    yard.flush()
 
 
 def _describe_unchecked(reasons: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The look of pictures, units of their axes, and PNG."""
+"""The look of pictures, and PNG."""
 
 import io
 import warnings
@@ -11,15 +11,8 @@ DOTS_PER_IN: Final = 200
 WIDTH_IN: Final = 4.0
 """Pictures are 800 dots wide, to be read at 400."""
 FONT: Final = 7.5
-NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIME, CHANGE = "#0072B2", "#D55E00"
 """Okabe and Ito's colours, distinguishable for colour-blind readers; lines differ as well."""
-
-
-def find_unit(time_ns: float) -> tuple[str, float]:
-    """A suitable unit for a time, and its size in nanoseconds."""
-    units = reversed(NANOSECONDS.items())
-    return next((pair for pair in units if time_ns >= pair[1]), ("ns", 1.0))
 
 
 def encode_png(figure: Figure) -> bytes:

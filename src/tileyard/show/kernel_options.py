@@ -151,6 +151,7 @@ FigureLimits = Annotated[
     ),
 ]
 Picture = Annotated[FilePath, FileOption("Also draw a PNG; needs matplotlib.")]
+Report = Annotated[FilePath, FileOption("Also write a report: one HTML file with charts.")]
 Reference = Annotated[
     str | Callable[..., object],
     Text("A function of the file to check results against.", read=read_text),

@@ -94,21 +94,27 @@ def open_picture(file: str | os.PathLike[str] | None, render: str) -> Callable[.
         return lambda found, *args, **kwargs: None
     try:
         draw = resolve_name(render)
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        if Path(file).is_dir():
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        with TemporaryFile(dir=Path(file).parent):
-            pass  # so one will be, after hours
     except ImportError as error:
         raise UsageError(f"--png takes matplotlib: {error}", install_extra("png")) from None
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+    require_place(file)
 
     def write(found: object, *args: object, **kwargs: object) -> None:
         write_file(file, draw(found, *args, **kwargs))
         print(f"picture: {file}", file=sys.stderr)
 
     return write
+
+
+def require_place(file: str | os.PathLike[str]) -> None:
+    """Make the folder of a file that is to be written after hours. Raises UsageError if there can be none."""
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        if Path(file).is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        with TemporaryFile(dir=Path(file).parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
 
 
 def parse_outcome(text: str) -> Outcome:

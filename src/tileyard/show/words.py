@@ -17,6 +17,7 @@ UNSEEN = re.compile(
 """Characters that are not seen or change how others are shown, except newlines and tabs."""
 SAME_WAY = 0.05
 """Largest difference in the share of wrong elements between outputs that are wrong in the same way."""
+NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIMES = {"ns": "", "CPU ns": " CPU"}
 """Units of times, and the text that follows such a time."""
 MESSAGE_LENGTH = 500
@@ -41,6 +42,12 @@ def format_time(nanoseconds: float) -> str:
         if nanoseconds < limit:
             return f"{nanoseconds / (limit / 1e3):.4g} {unit}"
     return f"{nanoseconds / 1e9:.4g} s"
+
+
+def find_unit(time_ns: float) -> tuple[str, float]:
+    """A suitable unit for a time, and its size in nanoseconds."""
+    units = reversed(NANOSECONDS.items())
+    return next((pair for pair in units if time_ns >= pair[1]), ("ns", 1.0))
 
 
 def format_interval(measured: Measurement) -> str:

@@ -45,6 +45,7 @@ from tileyard.show.kernel_options import (
     PythonLimit,
     QueueLimit,
     Reference,
+    Report,
     RequireCheck,
     Resume,
     RunLimit,
@@ -496,6 +497,7 @@ class TuneArguments(TuneOptions, ReplayOptions, total=False):
     """The options of ``tune`` on the command line."""
 
     png: Picture
+    report: Report
 
 
 class TuneRequest(Record):

@@ -13,9 +13,9 @@ from tileyard.verbs.compile.options import CompileOptions, start_compile
 def compile_configs(
     kernel: KernelName,
     *,
-    report: Annotated[
+    resources: Annotated[
         bool,
-        typer.Option("--report", help="Show registers, shared memory and occupancy per config."),
+        typer.Option("--resources", help="Registers, shared memory and occupancy."),
     ] = False,
     emit: Emit,
     json: AsJson = False,
@@ -37,4 +37,4 @@ def compile_configs(
     if emit is not None and json:
         raise UsageError("--emit and --json both print on standard output: choose one")
     start = start_compile(str(file), name, options)
-    return session.compile_configs(start, emit=emit, with_report=report, as_json=json)
+    return session.compile_configs(start, emit=emit, with_report=resources, as_json=json)

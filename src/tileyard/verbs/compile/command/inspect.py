@@ -38,7 +38,7 @@ def inspect(  # noqa: PLR0913 - options, by keyword only
     """Show an artifact: its sources, its compiler, its files. Without an option, a summary; with --json
     the manifest and the target's own details.
 
-    An artifact is named as tileyard compile --report names it. Of a bundle that holds several cases
+    An artifact is named as tileyard compile --resources names it. Of a bundle that holds several cases
     the list is shown; x.tyb::CASE is one of them. A bundle for another machine can be looked into as well.
 
     Exit status: 0 shown, 2 no such artifact, none of this in it, or a missing tool.

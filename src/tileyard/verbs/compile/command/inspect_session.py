@@ -86,7 +86,7 @@ def _find_in_home(named: str, objects: ObjectStore) -> Artifact:
         if not named.isdecimal():  # the date with which a trial's id begins
             raise UsageError(
                 f"there is no artifact {named} in {objects.root}",
-                "tileyard compile --report names them",
+                "tileyard compile --resources names them",
             )
     # Only now: a build key needs no database.
     from tileyard.store.trials import TrialQuery

@@ -37,7 +37,8 @@ def gc(
 
     Kept is what a running run has used since the day before it began, and what is in use
     while this command works. Verdicts, times and measurements are never removed. The raw
-    event streams of runs are removed with --keep-days once everything in them is recorded.
+    event streams of runs are removed with --keep-days once everything in them is recorded, and the results
+    from which `tileyard report` makes its pages.
     """
     from tileyard.artifacts.collection import Keep, collect, is_nowhere_else
     from tileyard.artifacts.objects import ObjectStore

@@ -15,6 +15,7 @@ from tileyard.base.places import Document, Place, Table
 from tileyard.base.settings import Settings
 from tileyard.base.strict import Strict, decode, decode_all
 from tileyard.base.wording import count_of
+from tileyard.pages.opening import open_report
 from tileyard.show.kernel_options import read_limits
 from tileyard.show.opening import open_picture
 from tileyard.show.options import complete, fill, list_given, read_options
@@ -238,18 +239,21 @@ def read_gate(path: Path | None, asked: Gate, timed_builds: int = 0) -> Gate:
 
 
 class Reports:
-    """The files that show a result: a comment, and a picture."""
+    """The files that show a result: a comment, a picture, and a report."""
 
     def __init__(self, given: RegressOptions) -> None:
-        """Raises UsageError if pictures cannot be drawn."""
+        """Raises UsageError if pictures cannot be drawn, or a file cannot be written."""
         self._comment = given.get("comment")
+        describe = "tileyard.verbs.regress.view.page:describe_regression"
+        self._report = open_report(given.get("report"), describe)
         self._draw = open_picture(given.get("png"), "tileyard.verbs.regress.view.figure:render_png")
 
-    def write(self, result: Regression) -> None:
+    def write(self, result: Regression, home: Path) -> None:
         """Write the requested files."""
         if self._comment is not None:
             write_atomically(Path(self._comment), [render_comment(result).encode()])
         self._draw(result)
+        self._report(result, home, result.run)
 
 
 def _refuse_unused(options: RegressOptions) -> None:

@@ -52,6 +52,7 @@ def regress(
     missing, new or beyond a limit of --fail-on, and not allowed, 2 bad usage, 3 infrastructure only, 130
     interrupted.
     """
+    from tileyard.pages.opening import tell_report
     from tileyard.show.console import Console
     from tileyard.show.opening import load_settings, present
     from tileyard.show.session import carry_on
@@ -62,7 +63,9 @@ def regress(
         options["static"] = True
     reports = Reports(options)
     sides = [side for side in (base, head) if side is not None]
-    result = compare(sides, files or (), options, load_settings(), carry_on(Console(stderr=json)))
+    settings = load_settings()
+    result = compare(sides, files or (), options, settings, carry_on(Console(stderr=json)))
     present(result, json, print_regression)
-    reports.write(result)
+    reports.write(result, settings.home)
+    tell_report(options.get("report"), settings.home, result.run)
     return result.exit_status

@@ -18,6 +18,7 @@ from tileyard.show.kernel_options import (
     Picture,
     PythonLimit,
     QueueLimit,
+    Report,
     RunLimit,
     SmallestChange,
     TimeEach,
@@ -163,5 +164,6 @@ class RegressOptions(BisectOptions, total=False):
     clean: Annotated[bool, Switch("Refuse a working tree with changes.")]
     comment: Annotated[FilePath, FileOption("Also write a comment for a pull request: Markdown.")]
     png: Picture
+    report: Report
     home: Home
     progress: ShowProgress

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tileyard.base.errors import UsageError
-from tileyard.show.figure import CHANGE, TIME, encode_png, find_unit
-from tileyard.show.words import clean_line
+from tileyard.show.figure import CHANGE, TIME, encode_png
+from tileyard.show.words import clean_line, find_unit
 from tileyard.verbs.regress.plan.history import CaseHistory, Series
 from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import describe_series, format_day, format_revision

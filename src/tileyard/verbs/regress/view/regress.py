@@ -60,7 +60,7 @@ def print_regression(console: Console, result: Regression) -> None:
         messages = (clean_line(message, MESSAGE) for message in describe_more(row))
         for line in (*_list_changes(row), *messages):
             console.print(Text(f"    {line}"), soft_wrap=True, highlight=False)
-    for line in _lines(result):
+    for line in list_lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
@@ -139,7 +139,8 @@ def _line(row: TimedRow, result: Regression, alike: Sequence[TimedRow]) -> Text:
     )
 
 
-def _lines(result: Regression) -> Iterator[str]:
+def list_lines(result: Regression) -> Iterator[str]:
+    """The lines below the rows of a comparison."""
     counts = Counter(row.verdict for row in result.rows)
     told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
     yield f"{count_of(len(result.rows), result.compared)}: {told}"
@@ -294,7 +295,7 @@ def _table(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
 
 
 def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
-    reach = _find_reach(result)
+    reach = find_reach(result)
     yield (
         f"| verdict | {result.compared} | change | {-100 * reach:.0f} .. {100 * reach:+.0f} % | "
         f"base | head |\n"
@@ -309,7 +310,7 @@ def _draw_rows(result: Regression, rows: list[TimedRow]) -> Iterator[str]:
         yield f"| {row.verdict} | {code(row.case)} | {change} | {drawn} | {' | '.join(times)} |\n"
 
 
-def _find_reach(result: Regression) -> float:
+def find_reach(result: Regression) -> float:
     """The values at the ends of a drawing: five margins, or more if a changed row lies beyond."""
     changed = [row.ratio.ratio for row in result.rows if row.ratio and row.verdict in CHANGED]
     return max([5 * result.margin, *(1.1 * abs(ratio - 1) for ratio in changed)])

@@ -12,6 +12,7 @@ from tileyard.base.events import CaseEnded, Event, RunStarted
 from tileyard.base.model import Outcome
 from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
+from tileyard.pages.opening import open_report, tell_report
 from tileyard.show.console import Console, outliving_readers
 from tileyard.show.guarding import JOB, print_command
 from tileyard.show.opening import load_settings, print_json, read_run_times
@@ -45,6 +46,7 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
     start = start_test(suite, options)
     rerun = rerun_command(*_name(suite, options, start))
     layout = SuiteLayout(settings.home, rerun, is_verbose=options["verbose"])
+    write_page = open_report(options["report"], "tileyard.verbs.test.view.page:describe_suite")
     folder = options["logs"]
     logs = None if folder is None else CaseLogs(Path(folder), settings.home)
     asked = ((options["junit"], write_junit), (options["summary"], write_summary))
@@ -62,6 +64,7 @@ def run_suite(suite: str, given: TestOptions, settings: Settings, carry: Carry) 
 
         result = carry(start, settings, layout, hear)
         writes = [partial(write, result, report) for write, report in reports]
+        writes.append(partial(write_page, result, settings.home, result.run))
         if page := os.environ.get("GITHUB_STEP_SUMMARY"):
             writes.append(partial(write_step_summary, result, Path(page), rerun))
         errors = [] if logs is None or logs.error is None else [logs.error]
@@ -96,6 +99,7 @@ def run(suite: str, options: TestOptions, *, as_json: bool) -> int:
         _annotate(ran.result, ran.rerun)
     if ran.errors:
         raise ran.errors[0]
+    tell_report(options.get("report"), Path(ran.result.home), ran.result.run)
     return ran.result.exit_status
 
 

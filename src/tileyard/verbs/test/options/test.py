@@ -15,6 +15,7 @@ from tileyard.show.kernel_options import (
     HostNames,
     PythonLimit,
     QueueLimit,
+    Report,
     RequireCheck,
     Sanitize,
     TargetName,
@@ -99,6 +100,7 @@ class TestOptions(TypedDict, total=False):
     keep_work: Annotated[bool, Switch("Keep the work folders of passed cases, too.")]
     junit: Annotated[FilePath, FileOption("Write JUnit XML.")]
     summary: Annotated[FilePath, FileOption("Write the result as JSON.")]
+    report: Report
     logs: Annotated[FilePath, FileOption("Copy what each case printed to CASE.log.", metavar="DIR")]
     verbose: Annotated[
         bool,

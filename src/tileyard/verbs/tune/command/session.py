@@ -1,6 +1,7 @@
 """A tuning run on the command line: progress, result, exit status."""
 
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.pages.opening import open_report, tell_report
 from tileyard.show.console import Console
 from tileyard.show.guarding import INTERRUPTED
 from tileyard.show.kernel_options import EmittedText
@@ -16,21 +17,27 @@ from tileyard.verbs.tune.view.trials import print_verdict
 from tileyard.workers.run_records import find_run
 
 
-def run(start: StartTune, *, as_json: bool, png: FilePath) -> int:
-    """Carry out the run, show it, draw it if a file is named, and return the exit status."""
+def run(start: StartTune, *, as_json: bool, png: FilePath, report: FilePath) -> int:
+    """Carry out the run, show it, draw and report it if files are named, and return the exit status."""
     settings = load_settings()
     draw = open_picture(png, "tileyard.verbs.tune.view.figure:render_study")
+    write = open_report(report, "tileyard.verbs.tune.view.page:describe_studies")
     result = carry_out(start, settings, Console(stderr=as_json), StudyLayout())
     present(result, as_json, print_study, settings.home)
     draw(result)
+    write(result, settings.home, result.run)
+    tell_report(report, settings.home, result.run)
     return result.exit_status
 
 
-def run_table(start: StartTable, *, as_json: bool) -> int:
+def run_table(start: StartTable, *, as_json: bool, report: FilePath) -> int:
     """The same for many shapes."""
     settings = load_settings()
+    write = open_report(report, "tileyard.verbs.tune.view.page:describe_shapes")
     result = carry_out(start, settings, Console(stderr=as_json), StudyLayout())
     present(result, as_json, print_dispatch, settings.home)
+    write(result, settings.home, result.run)
+    tell_report(report, settings.home, result.run)
     return result.exit_status
 
 

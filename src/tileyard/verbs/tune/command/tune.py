@@ -48,7 +48,8 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     what it did when it was recorded.
 
     With --png the study is drawn as well: the best time so far, the finals, the effect of each parameter, and
-    a map of the two parameters that matter most.
+    a map of the two parameters that matter most. With --report all this and more is written as one HTML file,
+    as `tileyard report` does later.
 
     Exit status: 0 a best config was found, on each kind of device and for each shape; 1 none passed, 2 bad
     usage, 3 infrastructure only, or other work disturbed the finals, 130 interrupted.
@@ -57,6 +58,7 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     if check_replay(options, is_named=bool(kernel)):
         from tileyard.verbs.tune.command.replay import replay
 
+        refuse_unused("with --replay: there is no run", {"--report": options["report"]})
         return replay(read_options(TuneArguments, options), as_json=json)
     from tileyard.verbs.tune.command.session import run, run_table
 
@@ -67,9 +69,10 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     start = start_tune(str(file), name, study)
     table = start_table(start, study)
     if table is None:
-        return run(start, as_json=json, png=read_options(TuneArguments, options)["png"])
+        files = read_options(TuneArguments, options)
+        return run(start, as_json=json, png=files["png"], report=files["report"])
     refuse_unused("with several shapes: each has its own study", {"--png": options["png"]})
-    return run_table(table, as_json=json)
+    return run_table(table, as_json=json, report=options["report"])
 
 
 def demo(*, shape: ShapeName, trials: TrialCount, json: AsJson = False) -> int:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +30,7 @@ from tileyard.verbs.tune.result.records import CompileResult
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact
 
+EndedT = TypeVar("EndedT", bound=Build | Trial)
 COLUMNS = ("kernel", "regs", "spills", "shared", "threads", "occ.", "code", "mix")
 SPARE = ("mix", "code", "threads")
 """Columns that a narrow screen does without; tileyard inspect shows them all."""
@@ -94,9 +95,9 @@ def describe_failed(failed: Iterable[Build], home: Path | None = None) -> Iterat
             yield Text(f"    {'; '.join(names)}", style="dim")
 
 
-def group_failures(ended: Sequence[Build | Trial]) -> list[list[Build | Trial]]:
+def group_failures(ended: Sequence[EndedT]) -> list[list[EndedT]]:
     """The configs that did not pass, by the reason; numbers in it may differ."""
-    groups: dict[tuple[str, str], list[Build | Trial]] = {}
+    groups: dict[tuple[str, str], list[EndedT]] = {}
     for one in ended:
         if one.outcome not in WELL | {Outcome.NOT_RUN}:
             kind = kind_of(one) if isinstance(one, Trial) else leave_out_numbers(one.message)

@@ -5,10 +5,7 @@ parameter, and a map of the two parameters that matter most.
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, assert_never, cast, get_args
 
 import matplotlib
@@ -19,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import UsageError
-from tileyard.base.model import WELL, Measurement, Outcome, Record, Trial, Value
+from tileyard.base.model import Outcome, Trial
 from tileyard.base.wording import count_of, say_end
 from tileyard.show.figure import (
     CHANGE,
@@ -28,16 +25,20 @@ from tileyard.show.figure import (
     TIME,
     WIDTH_IN,
     encode_png,
-    find_unit,
 )
-from tileyard.show.words import clean_line, format_config, format_seconds
+from tileyard.show.words import clean_line, find_unit, format_config, format_seconds
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
-from tileyard.verbs.tune.result.records import Final as Finalist
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.result.replayed import Replay
 from tileyard.verbs.tune.view.compiled import group_failures
-from tileyard.verbs.tune.view.landscape import Cell, Effect, Tried, find_effects, map_parameters
-from tileyard.verbs.tune.view.study import rank_trials
+from tileyard.verbs.tune.view.landscape import Cell, Tried, map_parameters
+from tileyard.verbs.tune.view.picture import (
+    LOG_FROM,
+    Picture,
+    find_shared,
+    judge_row,
+    list_tried,
+)
 
 Panel = Literal["progress", "finals", "effects", "map"]
 PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
@@ -53,9 +54,8 @@ ROW_IN, LEVEL_IN, CELL_IN, PLOT_IN, FRAME_IN = 0.27, 0.135, 0.2, 1.5, 0.75
 TITLE, LINE = 56, 72
 """Characters of a line of the title, and of the caption."""
 REASONS: Final = 4
-LOG_FROM: Final = 5
-"""Factor between times from which on their axis is logarithmic."""
 REST, FAINT = "#555555", "#BBBBBB"
+FINALIST_COLOURS = {"best": CHANGE, "tied": TIME, "": TIME}
 COLOURS = (TIME, CHANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours for strategies; further ones have another line."""
 STYLES = ("-", "--", ":", "-.")
@@ -66,34 +66,6 @@ class StudyFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         return encode_png(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """What the panels show: a study, or a replay and the configs of its space. ``failures`` says of how many
-    configs there is no time, by the reason.
-    """
-
-    title: str
-    tried: tuple[Tried, ...]
-    failures: Counter[str]
-    study: StudyResult | None = None
-    replay: Replay | None = None
-
-    @cached_property
-    def effects(self) -> list[Effect]:
-        """The effect of each parameter, the largest first."""
-        return find_effects(self.tried)
-
-    @cached_property
-    def rows(self) -> list["Row"]:
-        """The finalists, or all configs with a time if there were no finals; the best one first."""
-        return [] if self.study is None else list(_list_rows(self.study))
-
-    @cached_property
-    def best_ns(self) -> float:
-        """The best time, 1 if there is none."""
-        return min((one.time_ns for one in self.tried if one.time_ns), default=1.0)
 
 
 def draw_study(result: StudyResult, panels: Sequence[str] = (), axes: Axes | None = None) -> Figure:
@@ -153,24 +125,22 @@ def _show_study(result: StudyResult) -> Picture:
     failures["rejected by `where`"] = result.rejected
     subject = " ".join(filter(None, (result.kernel, format_config(result.arguments))))
     return Picture(
-        title=_title(subject, result.silicon or result.device),
-        tried=tuple(
-            Tried(config=one.config, time_ns=_time_of(one) if one.outcome in WELL else None)
-            for one in result.trials
-        ),
+        title=(subject, result.silicon or result.device),
+        tried=list_tried(result.trials),
         failures=failures,
         study=result,
     )
 
 
-def _time_of(trial: Trial) -> float | None:
-    return (trial.measurement.median_ns or None) if trial.measurement is not None else None
+def _name_failure(one: Build | Trial | Recorded, message: str) -> str:
+    end = say_end(one.outcome, one.exceeds)
+    return end if one.exceeds or not message else f"{end} ({clean_line(message, LINE // 2)})"
 
 
 def _show_space(replay: Replay, space: RecordedSpace) -> Picture:
     failed = (one for one in space.configs if not one.is_timed)
     return Picture(
-        title=_title(space.header.kernel, space.header.device),
+        title=(space.header.kernel, space.header.device),
         tried=tuple(
             Tried(config=one.config, time_ns=one.time_ns if one.is_timed else None)
             for one in space.configs
@@ -178,15 +148,6 @@ def _show_space(replay: Replay, space: RecordedSpace) -> Picture:
         failures=Counter(_name_failure(one, one.reason) for one in failed),
         replay=replay,
     )
-
-
-def _title(*lines: str) -> str:
-    return "\n".join(clean_line(line, TITLE) for line in lines if line)
-
-
-def _name_failure(one: Build | Trial | Recorded, message: str) -> str:
-    end = say_end(one.outcome, one.exceeds)
-    return end if one.exceeds or not message else f"{end} ({clean_line(message, LINE // 2)})"
 
 
 def _caption(shown: Picture) -> str:
@@ -216,7 +177,8 @@ def _draw(columns: Sequence[Picture], panels: Sequence[Panel]) -> Figure:
     figure = StudyFigure(size_in, DOTS_PER_IN, layout="constrained")
     parts = figure.subfigures(1, len(columns), squeeze=False)[0]
     for part, column, own, ratios in zip(parts, columns, shown, heights_in, strict=True):
-        part.suptitle(column.title, fontsize=FONT, fontweight="bold", parse_math=False)
+        title = "\n".join(clean_line(line, TITLE) for line in column.title if line)
+        part.suptitle(title, fontsize=FONT, fontweight="bold", parse_math=False)
         part.supxlabel(_caption(column), fontsize=FONT - 1, parse_math=False)
         places = part.subplots(len(own), squeeze=False, height_ratios=ratios)[:, 0]
         for axes, panel in zip(places, own, strict=True):
@@ -278,7 +240,7 @@ def _draw_progress(axes: Axes, shown: Picture) -> None:
         return
     times = [one.time_ns for one in shown.tried]
     unit, size = find_unit(shown.best_ns)
-    best = [one / size for one in accumulate((one or math.inf for one in times), min)]
+    best = [one / size for one in shown.best_so_far_ns]
     timed = [(number, one / size) for number, one in enumerate(times, start=1) if one]
     if timed:
         axes.plot(*zip(*timed, strict=True), ".", color=FAINT, markersize=3)
@@ -343,23 +305,6 @@ def _draw_curves(axes: Axes, replays: Sequence[Replay]) -> None:
 # ---- finals --------------------------------------------------------------------------------------------
 
 
-class Row(Record):
-    """A config with its times, and how it compares with the winner if it took part in the finals."""
-
-    trial: Trial
-    measured: Measurement
-    final: Finalist | None
-
-
-def _list_rows(result: StudyResult) -> Iterator[Row]:
-    finals = {final.trial: final for final in result.finals}
-    for trial in rank_trials(result):
-        if trial.outcome in WELL and (trial.id in finals or not finals):
-            measured = result.measurement_of(trial)
-            if measured is not None:
-                yield Row(trial=trial, measured=measured, final=finals.get(trial.id))
-
-
 def _draw_finals(axes: Axes, shown: Picture) -> None:
     """The config of each row is written above its interval, without what all rows share."""
     result = cast(StudyResult, shown.study)
@@ -369,10 +314,11 @@ def _draw_finals(axes: Axes, shown: Picture) -> None:
     title += f", the first {MOST_CONFIGS}" if len(rows) > MOST_CONFIGS else ""
     rows = rows[:MOST_CONFIGS]
     unit, size = find_unit(max((row.measured.high_ns for row in rows), default=1.0))
-    shared = _find_shared([one.trial.config for one in rows])
+    shared = find_shared([one.trial.config for one in rows])
     ends: list[float] = []
     for place, row in enumerate(rows):
-        colour, word = _judge(row, result)
+        word = judge_row(row, result)
+        colour = FINALIST_COLOURS.get(word, REST)
         own = row.measured
         median, low, high = (one / size for one in (own.median_ns, own.low_ns, own.high_ns))
         ends += (low, high)
@@ -398,23 +344,6 @@ def _draw_finals(axes: Axes, shown: Picture) -> None:
     label = f"time of a launch, {unit}{clean_line(same, LINE)}"
     axes.set_xlabel(label, fontsize=FONT, parse_math=False)
     _finish(axes, title)
-
-
-def _judge(row: Row, result: StudyResult) -> tuple[str, str]:
-    """The colour and the verdict of a row."""
-    if result.best is not None and row.trial.id == result.best.id:
-        return CHANGE, "best"
-    if row.final is None:
-        return TIME, ""
-    return (TIME, "tied") if row.final.tied else (REST, f"{row.final.ratio:.3f} x")
-
-
-def _find_shared(configs: Sequence[dict[str, Value]]) -> dict[str, Value]:
-    """The parameters that have the same value in all configs."""
-    first = configs[0] if configs else {}
-    return {
-        key: value for key, value in first.items() if all(one.get(key) == value for one in configs)
-    }
 
 
 # ---- effects -------------------------------------------------------------------------------------------

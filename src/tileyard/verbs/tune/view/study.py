@@ -145,7 +145,7 @@ def print_study(console: Console, result: StudyResult, home: Path, rows: int = R
             print_table(console, table, folded=folded, joins_equal=True)
         if one.pareto:
             print_table(console, _front(one))
-        for line in _lines(one, home):
+        for line in list_lines(one, home):
             console.print(line, soft_wrap=True, highlight=False)
 
 
@@ -256,7 +256,8 @@ def rank_trials(result: StudyResult) -> list[Trial]:
     return one_per_binary(sorted(result.trials, key=place))
 
 
-def _lines(result: StudyResult, home: Path) -> list[Text]:
+def list_lines(result: StudyResult, home: Path) -> list[Text]:
+    """The lines below the table of a study, the best config last."""
     seconds, ends = format_seconds(result.seconds), count_ends(result.trials)
     lines = [Text(f"{count_of(len(result.trials), 'config')} in {seconds}: {ends}")]
     if result.reused:
@@ -315,10 +316,8 @@ def _say_none(result: StudyResult, failed: Sequence[Sequence[Build | Trial]]) ->
     yield Text(": ".join(filter(None, ("no config passed", required))), style="red")
 
 
-def _best(result: StudyResult, best: Trial) -> Text:
-    """The last line: the winner, where it won, and what is not known of it."""
-    others = [format_config(one.config) for one in result.same_binary(best) if one.id != best.id]
-    same = f" (the same binary: {'; '.join(others)})" if others else ""
+def list_doubts(result: StudyResult) -> list[str]:
+    """What is not known of the winner."""
     is_busy = result.control is not None and result.control.is_wide
     doubts = [BUSY_TEXT] if is_busy else []
     if result.lost:
@@ -326,6 +325,14 @@ def _best(result: StudyResult, best: Trial) -> Text:
         doubts.append(f"the best of {known}: infrastructure lost {len(result.lost)}")
     doubts += ["infrastructure failed finals"] if result.are_finals_lost else []
     doubts += [result.unchecked] if result.unchecked else []
+    return doubts
+
+
+def _best(result: StudyResult, best: Trial) -> Text:
+    """The last line: the winner, where it won, and what is not known of it."""
+    others = [format_config(one.config) for one in result.same_binary(best) if one.id != best.id]
+    same = f" (the same binary: {'; '.join(others)})" if others else ""
+    doubts = list_doubts(result)
     for built in result.also_built:
         found = built.find(best.config)
         word = BUILDS if found is None else _say_build(found)

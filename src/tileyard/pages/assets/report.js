@@ -1,0 +1,179 @@
+// What reports draw: the best time so far, the map of two parameters, tables. The numbers come from the page's data.
+"use strict";
+(() => {
+  const { data, make, colour } = page;
+  const UNITS = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]];
+  const plain = (number) => String(Number(number.toPrecision(4)));
+
+  // Three or four significant digits with a suitable unit.
+  function sayTime(ns) {
+    const [unit, size] = UNITS.find(([, size]) => ns >= size) || UNITS[3];
+    return `${plain(ns / size)} ${unit}`;
+  }
+
+  // Called again when the colours change and when the width does.
+  function keepDrawn(place, draw) {
+    let width = 0;
+    const again = () => { width = place.clientWidth; if (width) draw(width); };
+    new ResizeObserver(() => { if (place.clientWidth !== width) again(); }).observe(place);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  }
+
+  // ---- the best time so far -------------------------------------------------------------------------------
+
+  function drawProgress(place, { seconds, times, best, unit, size, isLog }, { configs }) {
+    const parameters = configs.columns.flatMap(({ name, parameter }, index) => (parameter ? [[name, index]] : []));
+    const sayConfig = (row) => parameters.filter(([, index]) => row[index] !== null).map(([name, index]) => `${name}=${row[index]}`).join(" ");
+    const figure = place.closest("figure");
+    const read = figure.querySelector("[data-read]");
+    const scaled = (values) => values.map((one) => (one === null ? null : one / size));
+    const all = scaled(times), lowest = scaled(best);
+    const numbers = times.map((_, index) => index + 1);
+    let by = "trials", plot = null;
+
+    function draw(width) {
+      if (plot) plot.destroy();
+      const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") },
+        font: "12px system-ui, sans-serif", labelFont: "13px system-ui, sans-serif" };
+      plot = new uPlot({
+        width, height: 320, legend: { show: false },
+        cursor: { drag: { x: true, y: false }, points: { show: false } },
+        scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } },
+        axes: [
+          { ...axis, label: by === "trials" ? "configs that have ended" : "seconds since the start" },
+          { ...axis, size: 64, label: `time of a launch, ${unit}`, values: (_, ticks) => ticks.map((one) => (one === null ? "" : plain(one))) },
+        ],
+        series: [
+          {},
+          { stroke: colour("--grey"), paths: () => null, points: { show: true, size: 5, fill: colour("--grey"), width: 0 } },
+          { stroke: colour("--orange"), width: 2.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
+        ],
+        hooks: { setCursor: [({ cursor: { idx } }) => {
+          read.textContent = idx === null || idx === undefined ? "" :
+            `config ${idx + 1}${seconds ? `, after ${plain(seconds[idx])} s` : ""}: ${sayConfig(configs.rows[idx])}: ` +
+            `${times[idx] === null ? "no time" : sayTime(times[idx])}; best so far ${best[idx] === null ? "none" : sayTime(best[idx])}`;
+        }] },
+      }, [by === "trials" ? numbers : seconds, all, lowest], place);
+    }
+
+    for (const button of figure.querySelectorAll("[data-axis]")) {
+      button.addEventListener("click", () => {
+        by = button.dataset.axis;
+        for (const one of figure.querySelectorAll("[data-axis]")) one.setAttribute("aria-pressed", String(one === button));
+        draw(place.clientWidth);
+      });
+    }
+    keepDrawn(place, draw);
+  }
+
+  // ---- the map of two parameters --------------------------------------------------------------------------
+
+  const SHADES = [[0, 34, 78], [87, 93, 109], [165, 156, 116], [254, 232, 56]];  // ordered in grey, too
+
+  function shade(share) {
+    const at = Math.min(share * (SHADES.length - 1), SHADES.length - 1.001), low = Math.floor(at);
+    return `rgb(${SHADES[low].map((one, index) => Math.round(one + (at - low) * (SHADES[low + 1][index] - one))).join(" ")})`;
+  }
+
+  function drawMap(controls, { parameters, maps, unit, size }) {
+    const [table, caption] = ["[data-map]", "[data-caption]"].map((name) => controls.closest("figure").querySelector(name));
+    const selects = ["across", "down"].map((name) => controls.querySelector(`[data-${name}]`));
+    for (const [index, select] of selects.entries()) {
+      parameters.forEach((name, value) => select.append(make("option", { value, selected: value === index }, name)));
+      select.addEventListener("change", () => {
+        const other = selects[1 - index];
+        if (other.value === select.value) other.value = String((Number(select.value) + 1) % parameters.length);
+        draw();
+      });
+    }
+
+    function draw() {
+      const [across, down] = selects.map((one) => Number(one.value));
+      const found = maps.find((one) => one.across === Math.min(across, down) && one.down === Math.max(across, down));
+      const turned = across > down;
+      const [columns, rows] = turned ? [found.rows, found.columns] : [found.columns, found.rows];
+      const cell = (y, x) => (turned ? found.cells[x][y] : found.cells[y][x]);
+      const known = found.cells.flat().map(([, best]) => best).filter((one) => one !== null);
+      const low = Math.log(Math.min(...known)), high = Math.log(Math.max(...known));
+      const body = rows.map((name, y) => make("tr", {}, make("th", { scope: "row" }, name), ...columns.map((_, x) => {
+        const [tried, best] = cell(y, x);
+        if (best === null) return make("td", { class: "none", title: `${tried} tried, none is right` }, tried ? "x" : "");
+        const share = high > low ? (Math.log(best) - low) / (high - low) : 0;
+        const made = make("td", { class: share ? "" : "best", title: `${tried} tried, best ${sayTime(best)}` }, plain(best / size));
+        made.style.backgroundColor = shade(share);
+        made.style.color = share > 0.55 ? "#000" : "#fff";
+        return made;
+      })));
+      caption.textContent = `Best time in each cell, ${unit}. Columns: ${parameters[across]}. Rows: ${parameters[down]}.`;
+      table.replaceChildren(
+        make("thead", {}, make("tr", {}, make("td", {}, ""), ...columns.map((name) => make("th", { scope: "col" }, name)))),
+        make("tbody", {}, ...body),
+      );
+    }
+    draw();
+  }
+
+  // ---- tables -----------------------------------------------------------------------------------------------
+
+  const FIRST = 50, MORE = 500;
+  const SHOWN = { time: sayTime, number: plain, percent: (share) => `${plain(100 * share)} %`, seconds: (one) => `${plain(one)} s` };
+
+  function drawTable(place, { columns, rows, choice, by, texts }) {
+    const [filter, select, count, table, more] = ["[data-filter]", "[data-choice]", "[data-count]", "table", "[data-more]"]
+      .map((name) => place.querySelector(name));
+    // A text that many rows share is a number of this list.
+    const value = (row, index) => (columns[index].kind === "shared" && row[index] !== null ? texts[row[index]] : row[index]);
+    const say = (row, index) => {
+      const one = value(row, index);
+      return one === null ? "" : typeof one === "number" && SHOWN[columns[index].kind] ? SHOWN[columns[index].kind](one) : String(one);
+    };
+    const searched = rows.map((row) => row.map((_, index) =>
+      columns[index].parameter ? `${columns[index].name}=${say(row, index)}` : say(row, index)).join(" ").toLowerCase());
+    let order = rows.map((_, index) => index), shown = FIRST, sorted = null;
+
+    for (const one of ["", ...new Set(rows.map((row) => value(row, choice)))].sort()) select.append(make("option", { value: one }, one || "all"));
+
+    function compare(a, b, index, way) {
+      const [one, other] = [value(rows[a], index), value(rows[b], index)];
+      if (one === null || other === null) return (one === null) - (other === null) || a - b;  // what has none is last
+      const by = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), undefined, { numeric: true });
+      return way * by || a - b;
+    }
+
+    function sort(index) {
+      const way = sorted && sorted.index === index ? -sorted.way : 1;
+      sorted = { index, way };
+      order = rows.map((_, number) => number).sort((a, b) => compare(a, b, index, way));
+      head.querySelectorAll("th").forEach((one, number) =>
+        one.setAttribute("aria-sort", number !== index ? "none" : way > 0 ? "ascending" : "descending"));
+      draw();
+    }
+
+    function draw() {
+      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = order.filter((number) => (!select.value || value(rows[number], choice) === select.value)
+        && words.every((word) => searched[number].includes(word)));
+      body.replaceChildren(...found.slice(0, shown).map((number) => make("tr", {}, ...columns.map((column, index) =>
+        make("td", { class: column.kind === "text" || column.kind === "shared" ? (column.isLong ? "long" : null) : "number" }, say(rows[number], index))))));
+      count.textContent = `${found.length} of ${rows.length}`;
+      more.hidden = found.length <= shown;
+      more.textContent = `show ${Math.min(MORE, found.length - shown)} more`;
+    }
+
+    const head = make("thead", {}, make("tr", {}, ...columns.map((column, index) => make("th",
+      { scope: "col", "aria-sort": "none", class: column.kind === "text" || column.kind === "shared" ? null : "number" },
+      make("button", { type: "button", onclick: () => sort(index) }, column.name)))));
+    const body = make("tbody");
+    table.append(head, body);
+    filter.addEventListener("input", () => { shown = FIRST; draw(); });
+    select.addEventListener("change", () => { shown = FIRST; draw(); });
+    more.addEventListener("click", () => { shown += MORE; draw(); });
+    sort(by);
+  }
+
+  const DRAW = { progress: drawProgress, map: drawMap, table: drawTable };
+  for (const place of document.querySelectorAll("[data-draw]")) {
+    const { draw, subject, name } = place.dataset;
+    DRAW[draw](place, data[Number(subject)][name || draw], data[Number(subject)]);
+  }
+})();

@@ -1,0 +1,30 @@
+"""What a run's event log adds to its result."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tileyard.base.errors import HomeError
+from tileyard.base.events import Event
+from tileyard.show.view import RunView
+from tileyard.store.events import read_events, run_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLog:
+    """The state of a run in the data directory ``home`` after all its events, which may be gone."""
+
+    home: Path
+    view: RunView = field(default_factory=RunView)
+    events: tuple[Event, ...] = ()
+
+
+def read_log(home: Path, run: str) -> RunLog:
+    """The log of a run; an empty one if it is gone or cannot be read."""
+    try:
+        events = tuple(one for one in read_events(run_file(home, run)) if one is not None)
+    except HomeError:
+        return RunLog(home=home)
+    view = RunView()
+    for event in events:
+        view.take(event, 0.0)
+    return RunLog(home=home, view=view, events=events)

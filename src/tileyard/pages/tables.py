@@ -1,0 +1,61 @@
+"""Tables of all rows, which the reader sorts and filters."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from tileyard.base.model import Record
+
+Cell = str | float | int | bool | None
+Kind = Literal["text", "shared", "number", "time", "seconds", "percent"]
+"""``shared``: a text that many rows have; ``time``: nanoseconds."""
+
+
+class Column(Record, rename="camel"):
+    """A column; one with a ``parameter`` is found by ``NAME=VALUE``, too."""
+
+    name: str
+    kind: Kind = "text"
+    parameter: bool = False
+    is_long: bool = False
+
+
+class Table(Record):
+    """All rows, at first in the order of column ``by``. Column ``choice`` has few values, of which the reader
+    chooses one. A shared text is a number of ``texts``.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    choice: int
+    by: int = 0
+    texts: tuple[str, ...] = ()
+
+
+def make_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], choice: str, by: str
+) -> Table:
+    """The table of these rows, sorted ``by`` and chosen by these columns. Numbers are rounded."""
+    texts: dict[str, int] = {}
+    names = [one.name for one in columns]
+
+    def shorten(cell: Cell, kind: Kind) -> Cell:
+        if kind == "shared" and isinstance(cell, str):
+            return texts.setdefault(cell, len(texts))
+        return round_figure(cell) if type(cell) is float else cell
+
+    made = tuple(
+        tuple(shorten(cell, column.kind) for cell, column in zip(row, columns, strict=True))
+        for row in rows
+    )
+    return Table(
+        columns=tuple(columns),
+        rows=made,
+        choice=names.index(choice),
+        by=names.index(by),
+        texts=tuple(texts),
+    )
+
+
+def round_figure(number: float) -> float:
+    """Six significant digits, which are enough for every reader."""
+    return float(f"{number:.6g}")

@@ -1,0 +1,66 @@
+"""Keeps the result of each run, so that reports of it can be made later: ``results/<run>.zst``."""
+
+from pathlib import Path
+
+import msgspec
+import zstandard
+
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.model import Record
+from tileyard.base.modes import make_folder, write_file
+from tileyard.store.events import run_file
+
+FOLDER = "results"
+MOST_BYTES = 1 << 30
+"""Maximum size of a result that is read."""
+
+
+class Kept(Record):
+    """The result of a run, in msgpack; ``kind`` is the name of its class."""
+
+    kind: str
+    result: msgspec.Raw
+
+
+def keep_result(home: Path, run: str, result: object) -> None:
+    """Write a run's result. Raises HomeError if that is impossible."""
+    file = _result_file(home, run)
+    kept = Kept(kind=type(result).__qualname__, result=msgspec.Raw(msgspec.msgpack.encode(result)))
+    try:
+        make_folder(file.parent)
+        draft = file.with_name(f".{file.name}")
+        write_file(draft, zstandard.compress(msgspec.msgpack.encode(kept)))
+        draft.replace(file)
+    except OSError as error:
+        raise HomeError(f"cannot write to {file}: {error.strerror}") from error
+
+
+def read_result(home: Path, run: str) -> Kept:
+    """The result of a run. Raises UsageError if it is not kept, HomeError if it cannot be read."""
+    file = _result_file(home, run)
+    try:
+        content = zstandard.decompress(file.read_bytes(), max_output_size=MOST_BYTES)
+        return msgspec.msgpack.decode(content, type=Kept)
+    except FileNotFoundError:
+        raise UsageError(f"the result of run {run!r} is not kept in {home}") from None
+    except OSError as error:
+        raise HomeError(f"cannot read {file}: {error.strerror}") from error
+    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        raise HomeError(f"{file} is damaged: {error}", hint="run it again") from error
+
+
+def has_result(home: Path, run: str) -> bool:
+    """Whether the result of a run is kept."""
+    return bool(run) and _result_file(home, run).is_file()
+
+
+def find_last_run(home: Path) -> str:
+    """The run whose result was kept last. Raises UsageError if there is none."""
+    kept = [(path.stat().st_mtime_ns, path.stem) for path in (home / FOLDER).glob("*.zst")]
+    if not kept:
+        raise UsageError(f"the result of no run is kept in {home}", "tileyard tune keeps one")
+    return max(kept)[1]
+
+
+def _result_file(home: Path, run: str) -> Path:
+    return home / FOLDER / f"{run_file(home, run).stem}.zst"

@@ -1,0 +1,75 @@
+"""``tileyard report``: a page of a run, in one HTML file."""
+
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import msgspec
+import typer
+
+from tileyard.base.errors import UsageError
+from tileyard.show.kernel_options import OutputFile
+
+if TYPE_CHECKING:
+    from tileyard.pages.report import Subject
+
+PAGES = {
+    "StudyResult": "tileyard.verbs.tune.view.page:describe_studies",
+    "TableResult": "tileyard.verbs.tune.view.page:describe_shapes",
+    "SuiteResult": "tileyard.verbs.test.view.page:describe_suite",
+    "Regression": "tileyard.verbs.regress.view.page:describe_regression",
+}
+"""The function that describes a result, by the name of its class, which its first parameter has."""
+
+
+def report(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="The runs to report; by default the last one."),
+    ] = None,
+    *,
+    output: OutputFile,
+) -> int:
+    """Write one HTML file that shows runs: the answer first, then charts and tables.
+
+    It is self-contained: it loads nothing, and can be sent or kept. A study shows the best time so far, its
+    finalists with intervals and ties, the effect of each parameter, a map of two parameters, what failed or
+    was rejected, and all configs.
+
+    Exit status: 0 written, 2 bad usage, no such run, or a result that is not kept.
+    """
+    from tileyard.pages.report import render_report
+    from tileyard.show.opening import load_settings, write_file
+    from tileyard.store.results import find_last_run
+
+    if not output:
+        raise UsageError("name the file to write with -o", "tileyard report -o report.html")
+    home = load_settings().home
+    subjects = [one for run in runs or (find_last_run(home),) for one in _describe(home, run)]
+    write_file(output, render_report(subjects).encode())
+    print(f"report: {output}", file=sys.stderr)
+    return 0
+
+
+def _describe(home: Path, run: str) -> "list[Subject]":
+    """What is shown of a run. Raises UsageError if there is no page of such a result."""
+    from tileyard.pages.run_log import read_log
+    from tileyard.store.results import read_result
+
+    kept = read_result(home, run)
+    if kept.kind not in PAGES:
+        known = ", ".join(PAGES)
+        raise UsageError(
+            f"there are no reports of a {kept.kind}, as of {run}", f"there are: {known}"
+        )
+    describe = resolve_name(PAGES[kept.kind])
+    try:
+        result = msgspec.msgpack.decode(kept.result, type=get_type_hints(describe)["result"])
+    except msgspec.ValidationError as error:
+        hint = "run it again with this one"
+        raise UsageError(
+            f"another version of Tileyard kept the result of {run}: {error}", hint
+        ) from None
+    subjects: list[Subject] = describe(result, read_log(home, run))
+    return subjects

@@ -1,0 +1,195 @@
+"""A comparison as a page: intervals against the margin, the worst first."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+from tileyard.base.wording import count_of
+from tileyard.pages.charts import (
+    Axis,
+    Chart,
+    Group,
+    Line,
+    draw_axis,
+    draw_band,
+    draw_bar,
+    draw_interval,
+)
+from tileyard.pages.report import Section, Subject, Words, find_timeline
+from tileyard.pages.run_log import RunLog
+from tileyard.pages.tables import Cell, Column, Table, make_table
+from tileyard.show.words import clean_line, format_quantity, format_seconds
+from tileyard.verbs.regress.result import (
+    Regression,
+    TimedRow,
+    Verdict,
+    format_change,
+)
+from tileyard.verbs.regress.view.regress import (
+    describe_change,
+    describe_gate,
+    describe_more,
+    find_headline,
+    find_reach,
+    list_lines,
+)
+
+MOST_ROWS = 60
+"""Maximum number of rows with an interval; the table has all."""
+MESSAGE = 160
+KINDS: dict[Verdict, str] = {
+    "failed": "bad",
+    "missing": "bad",
+    "regressed": "bad",
+    "improved": "good",
+    "inconclusive": "worse",
+    "not_run": "worse",
+}
+"""The look of rows; others have the usual one."""
+ALL_ROWS = Words(
+    see="Click a column's head to sort. The filter finds rows with all of its words.",
+    example="gemm regressed",
+)
+
+
+def describe_regression(result: Regression, log: RunLog) -> list[Subject]:
+    """A comparison of two sides."""
+    return [
+        Subject(
+            title=f"{result.head} against {result.base}",
+            kind=f"Comparison{f', run {result.run}' if result.run else ''}",
+            answer=f"{find_headline(result)}. {describe_gate(result).capitalize()}.",
+            facts=tuple(_list_facts(result)),
+            sections=tuple(_list_sections(result, log)),
+        )
+    ]
+
+
+def _list_facts(result: Regression) -> Iterator[tuple[str, str]]:
+    yield "base", result.base
+    yield "head", result.head
+    yield "target", result.target
+    yield "machine", result.silicon
+    yield "device", result.device
+    yield "margin", f"{100 * result.margin:g} %" if result.of == "time" else ""
+    yield "fails beyond", f"{100 * result.fail_over:g} %" if result.fail_over else ""
+    yield "time", format_seconds(result.seconds) if result.seconds else ""
+
+
+def _list_sections(result: Regression, log: RunLog) -> Iterator[Section]:
+    if timed := [row for row in result.rows if row.ratio is not None]:
+        chart = _draw_rows(result, timed)
+        yield Section(name="intervals", title=chart.title, template="rows.html", shown=chart)
+    if others := [row for row in result.rows if row.ratio is None and any(describe_more(row))]:
+        chart = _draw_others(result, others)
+        yield Section(name="others", title=chart.title, template="rows.html", shown=chart)
+    yield from find_timeline(log)
+    yield Section(
+        name="rows",
+        title="All rows",
+        template="table.html",
+        shown=ALL_ROWS,
+        data=_list_rows(result),
+    )
+    lines = [clean_line(line) for line in list_lines(result)]
+    yield Section(name="lines", title="In the run's own words", template="lines.html", shown=lines)
+
+
+def _draw_rows(result: Regression, timed: Sequence[TimedRow]) -> Chart:
+    """Changes of head against base in percent, the worst first."""
+    rows = sorted(timed, key=lambda row: -row.worse)[:MOST_ROWS]
+    reach = 100 * find_reach(result)
+    axis = Axis(low=-reach, high=reach)
+    counts = Counter(row.verdict for row in timed)
+    told = ", ".join(f"{counts[one]} {one}" for one in get_args(Verdict) if counts[one])
+    more = f" These are the worst {len(rows)} of {len(timed)}." if len(rows) < len(timed) else ""
+    return Chart(
+        title="Changes, the worst first",
+        see=f"{told}. The grey band is the margin: an interval to the right of it is slower, to the left "
+        f"faster, within it equal.{more}",
+        label="change of head against base, %",
+        axis=draw_axis(axis),
+        columns=("", result.compared),
+        after=("change", "base", "head"),
+        groups=(Group(rows=tuple(_draw_row(row, result, axis) for row in rows)),),
+    )
+
+
+def _draw_row(row: TimedRow, result: Regression, axis: Axis) -> Line:
+    margin = 100 * (row.margin or result.margin)
+    ratio = row.ratio
+    middle = 0.0 if ratio is None else 100 * (ratio.ratio - 1)
+    low = -math.inf if ratio is None or ratio.low is None else 100 * (ratio.low - 1)
+    high = math.inf if ratio is None or ratio.high is None else 100 * (ratio.high - 1)
+    kind = KINDS.get(row.verdict, "")
+    base, head = (format_quantity(one, row.unit) for one in (row.base, row.head))
+    return Line(
+        before=(row.verdict, clean_line(row.case)),
+        drawing=draw_interval(axis, (low, high), middle, kind, draw_band(axis, -margin, margin)),
+        after=("" if ratio is None else f"{format_change(ratio.ratio)} %", base, head),
+        kind=kind,
+    )
+
+
+def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
+    """Rows that no time decides, with the reason."""
+    return Chart(
+        title="Not timed",
+        see=f"{count_of(len(others), result.compared)} without a time on both sides.",
+        label="",
+        columns=("", result.compared, "why"),
+        groups=(
+            Group(
+                rows=tuple(
+                    Line(
+                        before=(
+                            row.verdict,
+                            clean_line(row.case),
+                            clean_line("; ".join(_say_all(row)), MESSAGE),
+                        ),
+                        drawing=draw_bar(0),
+                    )
+                    for row in others[:MOST_ROWS]
+                )
+            ),
+        ),
+    )
+
+
+def _say_all(row: TimedRow) -> Iterator[str]:
+    yield from describe_more(row)
+    yield from map(describe_change, row.changes)
+
+
+def _list_rows(result: Regression) -> Table:
+    columns = (
+        Column(name="worst", kind="number"),
+        Column(name="verdict", kind="shared"),
+        Column(name=result.compared),
+        Column(name="change", kind="percent"),
+        Column(name="low", kind="percent"),
+        Column(name="high", kind="percent"),
+        Column(name="base"),
+        Column(name="head"),
+        Column(name="remarks", kind="shared", is_long=True),
+    )
+    rows = [
+        (
+            number,
+            row.verdict,
+            clean_line(row.case),
+            *_list_changes(row),
+            *(format_quantity(one, row.unit) if row.ratio else "" for one in (row.base, row.head)),
+            clean_line("; ".join(_say_all(row)), MESSAGE),
+        )
+        for number, row in enumerate(result.rows, start=1)
+    ]
+    return make_table(columns, rows, choice="verdict", by="worst")
+
+
+def _list_changes(row: TimedRow) -> tuple[Cell, Cell, Cell]:
+    if row.ratio is None:
+        return None, None, None
+    low, high = (None if one is None else one - 1 for one in (row.ratio.low, row.ratio.high))
+    return row.ratio.ratio - 1, low, high

@@ -1,0 +1,97 @@
+"""What pictures and pages show of a study or a recorded space, whatever draws it."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from tileyard.base.model import WELL, Measurement, Record, Trial, Value
+from tileyard.verbs.tune.result.records import Final as Finalist
+from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.tune.view.landscape import Effect, Tried, find_effects
+from tileyard.verbs.tune.view.study import rank_trials
+
+LOG_FROM = 5
+"""Factor between times from which on their axis is logarithmic."""
+
+
+class Row(Record):
+    """A config with its times, and how it compares with the winner if it took part in the finals."""
+
+    trial: Trial
+    measured: Measurement
+    final: Finalist | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A study, or a replay and the configs of its space, below the lines of its ``title``. ``failures`` says
+    of how many configs there is no time, by the reason.
+    """
+
+    title: tuple[str, ...]
+    tried: tuple[Tried, ...]
+    failures: Counter[str]
+    study: StudyResult | None = None
+    replay: Replay | None = None
+
+    @cached_property
+    def effects(self) -> list[Effect]:
+        """The effect of each parameter, the largest first."""
+        return find_effects(self.tried)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The finalists, or all configs with a time if there were no finals; the best one first."""
+        return [] if self.study is None else list(_list_rows(self.study))
+
+    @cached_property
+    def best_ns(self) -> float:
+        """The best time, 1 if there is none."""
+        return min((one.time_ns for one in self.tried if one.time_ns), default=1.0)
+
+    @property
+    def best_so_far_ns(self) -> list[float]:
+        """The best time after each config, infinite before the first one that has a time."""
+        return list(accumulate((one.time_ns or math.inf for one in self.tried), min))
+
+
+def list_tried(trials: Sequence[Trial]) -> tuple[Tried, ...]:
+    """The configs of trials, each with its time if it is right."""
+    return tuple(
+        Tried(config=one.config, time_ns=_time_of(one) if one.outcome in WELL else None)
+        for one in trials
+    )
+
+
+def _time_of(trial: Trial) -> float | None:
+    return (trial.measurement.median_ns or None) if trial.measurement is not None else None
+
+
+def _list_rows(result: StudyResult) -> Iterator[Row]:
+    finals = {final.trial: final for final in result.finals}
+    for trial in rank_trials(result):
+        if trial.outcome in WELL and (trial.id in finals or not finals):
+            measured = result.measurement_of(trial)
+            if measured is not None:
+                yield Row(trial=trial, measured=measured, final=finals.get(trial.id))
+
+
+def judge_row(row: Row, result: StudyResult) -> str:
+    """``best``, ``tied``, how many times as long as the best it takes, or nothing without finals."""
+    if result.best is not None and row.trial.id == result.best.id:
+        return "best"
+    if row.final is None:
+        return ""
+    return "tied" if row.final.tied else f"{row.final.ratio:.3f} x"
+
+
+def find_shared(configs: Sequence[dict[str, Value]]) -> dict[str, Value]:
+    """The parameters that have the same value in all configs."""
+    first = configs[0] if configs else {}
+    return {
+        key: value for key, value in first.items() if all(one.get(key) == value for one in configs)
+    }
