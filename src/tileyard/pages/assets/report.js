@@ -119,8 +119,9 @@
   const SHOWN = { time: sayTime, number: plain, percent: (share) => `${plain(100 * share)} %`, seconds: (one) => `${plain(one)} s` };
 
   function drawTable(place, { columns, rows, choice, by, texts }) {
-    const [filter, select, count, table, more] = ["[data-filter]", "[data-choice]", "[data-count]", "table", "[data-more]"]
-      .map((name) => place.querySelector(name));
+    const [filter, select, count, table, more, chosen] = ["[data-filter]", "[data-choice]", "[data-count]", "table", "[data-more]",
+      "[data-chosen]"].map((name) => place.querySelector(name));
+    chosen.textContent = columns[choice].name;
     // A text that many rows share is a number of this list.
     const value = (row, index) => (columns[index].kind === "shared" && row[index] !== null ? texts[row[index]] : row[index]);
     const say = (row, index) => {
@@ -169,6 +170,13 @@
     select.addEventListener("change", () => { shown = FIRST; draw(); });
     more.addEventListener("click", () => { shown += MORE; draw(); });
     sort(by);
+  }
+
+  // The end of a log is what matters.
+  for (const log of document.querySelectorAll("details pre")) {
+    const details = log.closest("details"), end = () => { log.scrollTop = log.scrollHeight; };
+    details.addEventListener("toggle", end, { once: true });
+    if (details.open) end();
   }
 
   const DRAW = { progress: drawProgress, map: drawMap, table: drawTable };

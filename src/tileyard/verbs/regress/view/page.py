@@ -81,7 +81,7 @@ def _list_sections(result: Regression, log: RunLog) -> Iterator[Section]:
     if timed := [row for row in result.rows if row.ratio is not None]:
         chart = _draw_rows(result, timed)
         yield Section(name="intervals", title=chart.title, template="rows.html", shown=chart)
-    if others := [row for row in result.rows if row.ratio is None and any(describe_more(row))]:
+    if others := [row for row in result.rows if row.ratio is None and row.verdict != "unchanged"]:
         chart = _draw_others(result, others)
         yield Section(name="others", title=chart.title, template="rows.html", shown=chart)
     yield from find_timeline(log)
@@ -106,8 +106,8 @@ def _draw_rows(result: Regression, timed: Sequence[TimedRow]) -> Chart:
     more = f" These are the worst {len(rows)} of {len(timed)}." if len(rows) < len(timed) else ""
     return Chart(
         title="Changes, the worst first",
-        see=f"{told}. The grey band is the margin: an interval to the right of it is slower, to the left "
-        f"faster, within it equal.{more}",
+        see=f"{told}. The grey band is the margin: what is within it is equal, what is beyond it is worse "
+        f"(red) or better (green).{more}",
         label="change of head against base, %",
         axis=draw_axis(axis),
         columns=("", result.compared),
