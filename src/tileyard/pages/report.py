@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from tileyard.base.model import Record
 from tileyard.pages.page import render
 from tileyard.pages.run_log import RunLog
+from tileyard.pages.timeline import pack_timeline, show_timeline
+from tileyard.show.timeline import fold_timeline
 from tileyard.show.words import clean_line
 
 ASSETS = (
@@ -45,9 +47,17 @@ class Subject(Record):
     sections: tuple[Section, ...] = ()
 
 
-def find_timeline(_log: RunLog) -> Iterator[Section]:
-    """When each worker and device did what."""
-    yield from ()
+def find_timeline(log: RunLog) -> Iterator[Section]:
+    """When each worker and device did what, if that is recorded."""
+    timeline = fold_timeline(log.events)
+    if any(lane.spans for lane in timeline.lanes):
+        yield Section(
+            name="timeline",
+            title="Where the time went",
+            template="timeline.html",
+            shown=show_timeline(timeline),
+            data=pack_timeline(timeline),
+        )
 
 
 def render_report(subjects: Sequence[Subject]) -> str:

@@ -113,6 +113,119 @@
     draw();
   }
 
+  // ---- the timeline ---------------------------------------------------------------------------------------
+
+  const KIND_COLOURS = { preparing: "--sky", golden: "--yellow", building: "--blue", starting: "--line", waiting: "--line", paused: "--line",
+    running: "--orange", judging: "--green", check: "--pink" };
+  const NAME_PX = 18, BAR_PX = 16, LANE_PX = NAME_PX + BAR_PX + 6, AXIS_PX = 24, LEAST_MS = 5;
+
+  function drawTimeline(place, { milliseconds, kinds, work, lanes, cases, path }) {
+    const figure = place.closest("figure"), read = figure.querySelector("[data-read]"), legend = figure.querySelector("[data-legend]");
+    const all = [0, Math.max(milliseconds, 1)];
+    let view = all, dragged = null;
+    // Begin, end, kind and case of each span.
+    const spans = lanes.map(({ spans: numbers }) => {
+      const found = [];
+      for (let at = 0, index = 0; index < numbers.length; index += 4) {
+        const begin = at + numbers[index];
+        at = begin + numbers[index + 1];
+        found.push([begin, at, numbers[index + 2], numbers[index + 3]]);
+      }
+      return found;
+    });
+    const canvas = make("canvas"), context = canvas.getContext("2d");
+    place.append(canvas);
+    const used = new Set(spans.flat().map(([, , kind]) => kind));
+    for (const kind of [...used].sort((a, b) => a - b)) {
+      const mark = make("span", { class: "swatch" });
+      legend.append(make("li", {}, mark, kinds[kind] + (work.includes(kinds[kind]) ? "" : " (idle)")));
+      mark.dataset.kind = kinds[kind];
+    }
+    const height = lanes.length * LANE_PX + AXIS_PX;
+    const top = (lane) => lane * LANE_PX + NAME_PX;
+
+    function draw(width) {
+      const ratio = window.devicePixelRatio || 1;
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.clearRect(0, 0, width, height);
+      const [low, high] = view, scale = width / (high - low), x = (ms) => (ms - low) * scale;
+      const colours = kinds.map((kind) => colour(KIND_COLOURS[kind] || "--grey"));
+      for (const mark of legend.querySelectorAll(".swatch")) mark.style.backgroundColor = colour(KIND_COLOURS[mark.dataset.kind] || "--grey");
+      context.font = "12px system-ui, sans-serif";
+      lanes.forEach(({ name }, lane) => {
+        context.fillStyle = colour("--panel");
+        context.fillRect(0, top(lane), width, BAR_PX);
+        for (const [begin, end, kind] of spans[lane]) {
+          if (end < low || begin > high) continue;
+          context.fillStyle = colours[kind];
+          context.fillRect(x(begin), top(lane), Math.max((end - begin) * scale, 0.5), BAR_PX);
+        }
+        context.fillStyle = colour("--soft");
+        context.fillText(name, 2, top(lane) - 4);
+      });
+      context.fillStyle = colour("--text");
+      for (const [begin, end, lane] of path) {
+        if (lane >= 0 && end >= low && begin <= high) context.fillRect(x(begin), top(lane) + BAR_PX, Math.max((end - begin) * scale, 1), 3);
+      }
+      context.fillStyle = colour("--soft");
+      const step = [1, 2, 5].flatMap((one) => [-3, -2, -1, 0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b)
+        .find((one) => (high - low) / 1000 / one <= Math.max(width / 90, 2));
+      for (let at = Math.ceil(low / 1000 / step); at * step <= high / 1000; at += 1) {
+        const label = `${plain(at * step)} s`, left = x(at * step * 1000);
+        context.fillRect(left, height - AXIS_PX, 1, 5);
+        context.fillText(label, Math.min(left + 3, width - context.measureText(label).width), height - 6);
+      }
+      if (dragged) {
+        context.globalAlpha = 0.2;
+        context.fillRect(Math.min(...dragged), 0, Math.abs(dragged[1] - dragged[0]), height);
+        context.globalAlpha = 1;
+      }
+    }
+
+    const redraw = () => draw(place.clientWidth);
+    const timeAt = (px) => view[0] + px / place.clientWidth * (view[1] - view[0]);
+
+    function show(low, high) {
+      const length = Math.min(Math.max(high - low, LEAST_MS), all[1]), begin = Math.min(Math.max(low, 0), all[1] - length);
+      view = [begin, begin + length];
+      redraw();
+    }
+
+    function tell(px, py) {
+      const lane = Math.floor(py / LANE_PX), at = timeAt(px);
+      const found = spans[lane] && spans[lane].find(([begin, end]) => begin <= at && at <= end);
+      const what = found ? `${kinds[found[2]]}${found[3] >= 0 ? ` ${cases[found[3]]}` : ""}, ${plain((found[1] - found[0]) / 1000)} s` : "nothing";
+      read.textContent = lanes[lane] ? `${lanes[lane].name} at ${plain(at / 1000)} s: ${what}` : "";
+    }
+
+    canvas.addEventListener("pointerdown", (event) => { dragged = [event.offsetX, event.offsetX]; });
+    canvas.addEventListener("pointermove", (event) => {
+      if (dragged && event.buttons) { dragged[1] = event.offsetX; redraw(); }
+      tell(event.offsetX, event.offsetY);
+    });
+    window.addEventListener("pointerup", () => {
+      if (!dragged) return;
+      const [from, to] = dragged.slice().sort((a, b) => a - b);
+      dragged = null;
+      if (to - from > 4) show(timeAt(from), timeAt(to));
+      else redraw();
+    });
+    canvas.addEventListener("dblclick", () => show(...all));
+    const MOVES = { in: [0.25, 0.75], out: [-0.5, 1.5], left: [-0.5, 0.5], right: [0.5, 1.5] };
+    for (const button of figure.querySelectorAll("[data-zoom]")) {
+      button.addEventListener("click", () => {
+        const move = MOVES[button.dataset.zoom], length = view[1] - view[0];
+        if (move) show(view[0] + move[0] * length, view[0] + move[1] * length);
+        else show(...all);
+      });
+    }
+    keepDrawn(place, draw);
+  }
+
   // ---- tables -----------------------------------------------------------------------------------------------
 
   const FIRST = 50, MORE = 500;
@@ -179,7 +292,7 @@
     if (details.open) end();
   }
 
-  const DRAW = { progress: drawProgress, map: drawMap, table: drawTable };
+  const DRAW = { progress: drawProgress, map: drawMap, timeline: drawTimeline, table: drawTable };
   for (const place of document.querySelectorAll("[data-draw]")) {
     const { draw, subject, name } = place.dataset;
     DRAW[draw](place, data[Number(subject)][name || draw], data[Number(subject)]);

@@ -26,7 +26,10 @@ PAGES = {
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="The runs to report; by default the last one."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Runs by their names, or the beginning of each; by default the last run.",
+        ),
     ] = None,
     *,
     output: OutputFile,
@@ -55,13 +58,17 @@ def report(
 def _describe(home: Path, run: str) -> "list[Subject]":
     """What is shown of a run. Raises UsageError if there is no page of such a result."""
     from tileyard.pages.run_log import read_log
-    from tileyard.store.results import read_result
+    from tileyard.store.events import find_run_file
+    from tileyard.store.results import has_result, read_result
 
+    if not has_result(home, run):
+        run = find_run_file(home, run).stem
     kept = read_result(home, run)
     if kept.kind not in PAGES:
         known = ", ".join(PAGES)
         raise UsageError(
-            f"there are no reports of a {kept.kind}, as of {run}", f"there are: {known}"
+            f"there are no reports of a result like that of {run}: {kept.kind}",
+            f"there are: {known}",
         )
     describe = resolve_name(PAGES[kept.kind])
     try:

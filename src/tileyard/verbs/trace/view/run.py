@@ -1,6 +1,5 @@
 """The timeline of a run as trace events, and in lines."""
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,14 +11,13 @@ from tileyard.base.events import CasePlanned, Event
 from tileyard.base.model import WELL, Case, KernelWork
 from tileyard.base.wording import count_of
 from tileyard.show.opening import load_settings, present, write_file
+from tileyard.show.lanes import describe_path, describe_shares, name_lane
 from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share
 from tileyard.store.events import find_run_file, read_events
 from tileyard.verbs.trace.view.trace_events import AnyPath, Drawn, Thread, TraceEvents
 
 PATH = "critical path"
-NOTICED = 0.005
-"""Share of a run below which a part of it is left out of the lines."""
 
 
 def describe_trace(timeline: Timeline, events: Sequence[Event | None]) -> dict[str, Any]:
@@ -121,25 +119,9 @@ def describe_timeline(timeline: Timeline) -> Iterator[str]:
     end = "" if timeline.reason else ", no end recorded"
     yield f"run {timeline.run}: {format_seconds(timeline.seconds)}{end}"
     for lane in timeline.lanes:
-        where = f" on {lane.host}" if lane.host and lane.host not in lane.name else ""
-        shares = sorted(lane.shares.items(), key=lambda one: -one[1])
-        parts = [f"{format_share(share)} {kind}" for kind, share in shares if share >= NOTICED]
-        yield f"{lane.name}{where}: {', '.join([*parts, f'{format_share(lane.idle)} idle'])}"
-    took: defaultdict[str, float] = defaultdict(float)
-    counts: Counter[str] = Counter()
-    for step in timeline.path:
-        span = timeline.span_of(step)
-        kind = "nothing recorded" if span is None else span.kind
-        took[kind] += step.end - step.begin
-        counts[kind] += span is not None
-    if took:
-        longest = sorted(took.items(), key=lambda one: -one[1])
-        parts = [
-            f"{format_seconds(took_s)} {kind}"
-            + (f" ({count_of(counts[kind], 'span')})" if counts[kind] else "")
-            for kind, took_s in longest
-            if took_s >= NOTICED * timeline.seconds
-        ]
-        yield f"critical path: {', '.join(parts)}"
+        shares = ", ".join(filter(None, (describe_shares(lane), f"{format_share(lane.idle)} idle")))
+        yield f"{name_lane(lane)}: {shares}"
+    if path := describe_path(timeline):
+        yield f"critical path: {path}"
     if timeline.skipped:
         yield f"{count_of(timeline.skipped, 'unreadable event')}"

@@ -1,0 +1,102 @@
+"""The timeline of a run as data for a page: what each lane did and when, and the critical path."""
+
+from typing import get_args
+
+from tileyard.base.model import Record
+from tileyard.show.lanes import describe_path, describe_shares, name_lane
+from tileyard.show.timeline import WORK, Lane, SpanKind, Timeline
+from tileyard.show.words import clean_line, format_seconds, format_share
+
+KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
+
+
+class LaneRow(Record):
+    """A lane: its name, the share of its time without work, and its other shares in words."""
+
+    name: str
+    idle: str
+    shares: str
+
+
+class LaneData(Record):
+    """The spans of a lane, four numbers each: milliseconds since the end of the one before, milliseconds that
+    it took, its kind, and the place of its first case in the list of cases, -1 for none.
+    """
+
+    name: str
+    spans: tuple[int, ...]
+
+
+class TimelineData(Record):
+    """All lanes; ``path`` has begin, end and lane of each step of the critical path, in milliseconds and as a
+    place in the list of lanes, -1 for none. ``work`` are the kinds in which a lane is not idle.
+    """
+
+    milliseconds: int
+    kinds: tuple[str, ...]
+    work: tuple[str, ...]
+    lanes: tuple[LaneData, ...]
+    cases: tuple[str, ...]
+    path: tuple[tuple[int, int, int], ...]
+
+
+class TimelineShown(Record):
+    """A sentence that says what to see, and a row of text for each lane."""
+
+    see: str
+    lanes: tuple[LaneRow, ...]
+
+
+def show_timeline(timeline: Timeline) -> TimelineShown:
+    """The text of a timeline."""
+    path = describe_path(timeline)
+    said = f"The critical path, the line below the lanes, consists of {path}." if path else ""
+    devices = [one for one in timeline.lanes if one.kind == "device"]
+    idle = sum(one.idle for one in devices) / len(devices) if devices else 0.0
+    used = f"Devices were idle {format_share(idle)} of the time." if devices else ""
+    return TimelineShown(
+        see=" ".join(
+            filter(None, (f"The run took {format_seconds(timeline.seconds)}.", used, said))
+        ),
+        lanes=tuple(
+            LaneRow(
+                name=clean_line(name_lane(one)),
+                idle=format_share(one.idle),
+                shares=describe_shares(one),
+            )
+            for one in timeline.lanes
+        ),
+    )
+
+
+def pack_timeline(timeline: Timeline) -> TimelineData:
+    """The numbers of a timeline."""
+    cases: dict[str, int] = {}
+    lanes = tuple(_pack_lane(one, cases) for one in timeline.lanes)
+    return TimelineData(
+        milliseconds=_ms(timeline.seconds),
+        kinds=KINDS,
+        work=tuple(one for one in KINDS if one in WORK),
+        lanes=lanes,
+        cases=tuple(map(clean_line, cases)),
+        path=tuple(
+            (_ms(step.begin), _ms(step.end), -1 if step.lane is None else step.lane)
+            for step in timeline.path
+        ),
+    )
+
+
+def _pack_lane(lane: Lane, cases: dict[str, int]) -> LaneData:
+    """The spans of a lane; cases get their places as they come."""
+    numbers: list[int] = []
+    last = 0
+    for span in lane.spans:
+        begin, end = _ms(span.begin), _ms(span.end)
+        case = cases.setdefault(span.cases[0], len(cases)) if span.cases else -1
+        numbers += (begin - last, end - begin, KINDS.index(span.kind), case)
+        last = end
+    return LaneData(name=clean_line(name_lane(lane)), spans=tuple(numbers))
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)

@@ -1,0 +1,38 @@
+"""Names lanes of a timeline, and says what they and its critical path consist of."""
+
+from collections import Counter, defaultdict
+
+from tileyard.base.wording import count_of
+from tileyard.show.timeline import Lane, Timeline
+from tileyard.show.words import format_seconds, format_share
+
+NOTICED = 0.005
+"""Smallest share of the time of a lane, or of a run, that is named."""
+
+
+def name_lane(lane: Lane) -> str:
+    """Its name, with its host if the name lacks that."""
+    return f"{lane.name} on {lane.host}" if lane.host and lane.host not in lane.name else lane.name
+
+
+def describe_shares(lane: Lane) -> str:
+    """``40 % running, 3 % judging``: the largest share first."""
+    shares = sorted(lane.shares.items(), key=lambda one: -one[1])
+    return ", ".join(f"{format_share(one)} {kind}" for kind, one in shares if one >= NOTICED)
+
+
+def describe_path(timeline: Timeline) -> str:
+    """``12 s running (20 spans), 3 s building (2 spans)``: the longest kind first; empty without a path."""
+    took: defaultdict[str, float] = defaultdict(float)
+    counts: Counter[str] = Counter()
+    for step in timeline.path:
+        span = timeline.span_of(step)
+        kind = "nothing recorded" if span is None else span.kind
+        took[kind] += step.end - step.begin
+        counts[kind] += span is not None
+    return ", ".join(
+        f"{format_seconds(took_s)} {kind}"
+        + (f" ({count_of(counts[kind], 'span')})" if counts[kind] else "")
+        for kind, took_s in sorted(took.items(), key=lambda one: -one[1])
+        if took_s >= NOTICED * timeline.seconds
+    )

@@ -1,0 +1,206 @@
+"""Reports in a real browser: what is drawn, found, sorted and zoomed, and that nothing is loaded."""
+
+import base64
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+from tests.unit.show.simulated_runs import simulate
+from tests.unit.show.suite_results import one_of_each
+from tests.unit.verbs.regress.view.test_regress import RESULT
+from tests.unit.verbs.tune.view.test_figure import make_grid
+
+from tileyard.pages.report import render_report
+from tileyard.pages.run_log import RunLog
+from tileyard.verbs.regress.view.page import describe_regression
+from tileyard.verbs.test.view.page import describe_suite
+from tileyard.verbs.tune.view.page import describe_studies
+
+webdriver = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.chrome.service import Service  # noqa: E402 - optional, as above
+from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402 - likewise
+from selenium.webdriver.common.by import By  # noqa: E402 - likewise
+from selenium.webdriver.support.select import Select  # noqa: E402 - likewise
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its driver"),
+    pytest.mark.slow,
+]
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"),
+)
+BAD = "<img src=x onerror=alert(1)>"
+
+
+class Browser:
+    """A browser that keeps what its pages say on the console, and what they ask the network for."""
+
+    def __init__(self, folder: Path) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
+            options.add_argument(flag)
+        logs = {"browser": "ALL", "performance": "ALL"}
+        options.set_capability("goog:loggingPrefs", logs)
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.folder = folder
+
+    def open(self, page: str, width: int = 1000, scheme: str = "light") -> None:
+        """Show a page in a window of this width, in light or dark colours."""
+        file = self.folder / "page.html"
+        file.write_text(page, encoding="utf-8")
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.get(file.as_uri())
+
+    def list_complaints(self) -> list[str]:
+        """What the console says, and what was asked for but for the page itself."""
+        said = [str(one["message"]) for one in self.driver.get_log("browser")]
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                said.append(message["params"]["request"]["url"])
+        return [one for one in said if not one.startswith(("file:", "data:", "chrome:"))]
+
+    def find(self, selector: str) -> list[webdriver.remote.webelement.WebElement]:
+        """The elements of a selector."""
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        """Their visible texts."""
+        return [one.text for one in self.find(selector)]
+
+    def colours(self, selector: str) -> int:
+        """The number of colours of what is drawn in an element."""
+        drawn = Image.open(io.BytesIO(self.shoot(selector)))
+        return len(drawn.convert("RGB").quantize(64).getcolors() or [])
+
+    def shoot(self, selector: str = "html") -> bytes:
+        """A picture of an element, of the whole page by default."""
+        box = self.driver.execute_script(
+            "const box = arguments[0].getBoundingClientRect(); return {x: box.x + scrollX, "
+            "y: box.y + scrollY, width: box.width, height: box.height, scale: 1}",
+            self.find(selector)[0],
+        )
+        asked = {"captureBeyondViewport": True, "clip": box}
+        return base64.b64decode(
+            self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)["data"]
+        )
+
+    def click(self, selector: str) -> None:
+        """Click the first of these elements."""
+        self.driver.execute_script("arguments[0].click()", self.find(selector)[0])
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all tests of this file."""
+    made = Browser(tmp_path_factory.mktemp("browser"))
+    yield made
+    made.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def study() -> str:
+    """The page of a study with a timeline, whose kernel and messages are hostile."""
+    found = make_grid()
+    trials = [
+        msgspec.structs.replace(one, message=BAD if number in (4, 9) else one.message)
+        for number, one in enumerate(found.trials)
+    ]
+    found = msgspec.structs.replace(found, kernel=BAD, trials=tuple(trials))
+    log = RunLog(home=Path("/home/t"), events=tuple(simulate(seed=1, cases=20).events))
+    return render_report(describe_studies(found, log))
+
+
+def test_a_study_is_drawn(browser: Browser, study: str, tmp_path: Path) -> None:
+    """On screens of any width, light and dark, with nothing on the console, nothing asked of a network, and
+    nothing beside the screen."""
+    for width in (400, 1000, 1600):
+        for scheme in ("light", "dark"):
+            browser.open(study, width, scheme)
+            assert browser.colours("#s0-progress .u-wrap canvas") > 3
+            assert browser.colours("#s0-timeline canvas") > 5
+            assert browser.colours("#s0-finals table") > 5
+            wide = "return document.documentElement.scrollWidth"
+            assert browser.driver.execute_script(wide) == width
+            (tmp_path / f"study-{width}-{scheme}.png").write_bytes(browser.shoot())
+    assert not browser.list_complaints()
+    assert browser.find("h1")[0].text.startswith(BAD)
+
+
+def test_the_table_is_sorted_and_filtered(browser: Browser, study: str) -> None:
+    """By the head of each column, by words, and by the outcome; what has no time is last."""
+    browser.open(study)
+    rows, head = "#s0-configs tbody tr", "#s0-configs th:nth-child({}) button"
+    assert browser.texts(f"{rows} td:first-child")[:3] == ["1", "2", "3"]
+    browser.click(head.format(6))  # the time
+    assert browser.find("#s0-configs th:nth-child(6)")[0].get_attribute("aria-sort") == "ascending"
+    browser.click(head.format(6))
+    times = browser.texts(f"{rows} td:nth-child(6)")
+    assert times[0] == max(filter(None, times))
+    assert times[-4:] == [""] * 4
+    field = browser.find("#s0-configs [data-filter]")[0]
+    field.send_keys("b=4 mismatch")
+    assert browser.texts("#s0-configs [data-count]") == ["3 of 20"]
+    assert browser.texts(f"{rows} td:nth-child(10)").count(BAD) == 2
+    field.clear()
+    field.send_keys(" ")
+    Select(browser.find("#s0-configs select")[0]).select_by_visible_text("passed")
+    assert browser.texts("#s0-configs [data-count]") == ["16 of 20"]
+
+
+def test_any_two_parameters_are_mapped(browser: Browser, study: str) -> None:
+    """Turned, too, with one best cell; a parameter is never mapped against itself."""
+    browser.open(study)
+    before = browser.texts("#s0-map td")
+    across, down = (Select(one) for one in browser.find("#s0-map select"))
+    chosen = (across.first_selected_option.text, down.first_selected_option.text)
+    across.select_by_visible_text(chosen[1])
+    assert (across.first_selected_option.text, down.first_selected_option.text) == chosen[::-1]
+    assert sorted(browser.texts("#s0-map td")) == sorted(before)
+    assert len(browser.find("#s0-map td.best")) == 1
+
+
+def test_charts_are_read_and_zoomed(browser: Browser, study: str) -> None:
+    """The best time over seconds; the timeline by a button and by dragging, and all of it again."""
+    browser.open(study)
+    place, drawn = browser.find("#s0-timeline canvas")[0], "return arguments[0].toDataURL()"
+    whole = browser.driver.execute_script(drawn, place)
+    browser.click("#s0-timeline [data-zoom=in]")
+    near = browser.driver.execute_script(drawn, place)
+    assert near != whole
+    ActionChains(browser.driver).move_to_element(place).click_and_hold().move_by_offset(
+        90, 0
+    ).release().perform()
+    assert browser.driver.execute_script(drawn, place) not in (near, whole)
+    assert " at " in browser.texts("#s0-timeline [data-read]")[0]
+    browser.click("#s0-timeline [data-zoom=all]")
+    assert browser.driver.execute_script(drawn, place) == whole
+    before = browser.shoot("#s0-progress canvas")
+    browser.click("#s0-progress [data-axis=seconds]")
+    assert browser.shoot("#s0-progress canvas") != before
+    for link in browser.find("nav a"):
+        assert browser.find(str(link.get_attribute("hash")))
+
+
+def test_suites_and_comparisons_are_drawn(browser: Browser) -> None:
+    """In one page, in which each has its own tables."""
+    log = RunLog(home=Path("/home/t"), events=tuple(simulate(seed=2, cases=9).events))
+    browser.open(
+        render_report([*describe_suite(one_of_each(), log), *describe_regression(RESULT, log)])
+    )
+    assert browser.colours("#s0-longest table") > 3
+    assert browser.colours("#s1-intervals table") > 4
+    assert browser.texts("#s0-cases [data-count]") == ["7 of 7"]
+    assert browser.texts("#s1-rows [data-count]") == ["5 of 5"]
+    assert not browser.list_complaints()

@@ -1,0 +1,54 @@
+"""Results of runs, kept for reports."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.show.test_views import result
+
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.store.results import find_last_run, has_result, keep_result, read_result
+from tileyard.verbs.tune.result.records import StudyResult
+
+
+def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
+    """With the name of its class; the last one that was kept is found."""
+    keep_result(tmp_path, "b", result())
+    keep_result(tmp_path, "a", result())
+    os.utime(tmp_path / "results" / "b.zst", (1, 1))
+    kept = read_result(tmp_path, "a")
+    assert kept.kind == "StudyResult"
+    assert msgspec.msgpack.decode(kept.result, type=StudyResult) == result()
+    assert find_last_run(tmp_path) == "a"
+    assert has_result(tmp_path, "b")
+    assert not has_result(tmp_path, "c")
+    assert not has_result(tmp_path, "")
+
+
+def test_a_missing_result_is_one_line(tmp_path: Path) -> None:
+    """As is a name that no run can have."""
+    with pytest.raises(UsageError, match="the result of run 'a' is not kept"):
+        read_result(tmp_path, "a")
+    with pytest.raises(UsageError, match="the result of no run is kept"):
+        find_last_run(tmp_path)
+    with pytest.raises(HomeError, match="cannot be the name of a run"):
+        read_result(tmp_path, "../a")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, -1])
+def test_a_damaged_result_is_one_line(tmp_path: Path, keep: int) -> None:
+    """Cut anywhere, or one byte more."""
+    keep_result(tmp_path, "a", result())
+    file = tmp_path / "results" / "a.zst"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:keep] if keep >= 0 else b"x" + whole)
+    with pytest.raises(HomeError, match="is damaged"):
+        read_result(tmp_path, "a")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """As a full disk is."""
+    (tmp_path / "results").write_bytes(b"")
+    with pytest.raises(HomeError, match="cannot write to"):
+        keep_result(tmp_path, "a", result())

@@ -1,0 +1,75 @@
+"""Runs of suites as pages."""
+
+import re
+from pathlib import Path
+
+import msgspec
+from tests.unit.show.suite_results import one_of_each, suite_result, verdict
+
+from tileyard.base.model import Outcome
+from tileyard.pages.report import render_report
+from tileyard.pages.run_log import RunLog
+from tileyard.verbs.test.view.page import LOG_BYTES, describe_suite, list_cases, sum_up
+
+LOG = RunLog(home=Path("/home/t"))
+
+
+def test_the_answer_is_one_sentence() -> None:
+    """What failed, what is flaky, what does not count; or that all is well."""
+    assert sum_up(one_of_each()) == (
+        "Failed: 1 case failed, 1 case never ran, 1 case met faults of devices, queues or hosts, of 7 cases; "
+        "1 flaky; 1 failure in quarantine, not counted."
+    )
+    assert sum_up(suite_result(verdict("a/b", Outcome.PASSED))) == "Passed: 1 case in 3 min 20 s."
+
+
+def test_every_kind_of_case_has_its_place(tmp_path: Path) -> None:
+    """Failures with their logs, of which a page has the end; the time against the least possible one."""
+    result = msgspec.structs.replace(one_of_each(), home=str(tmp_path))
+    log = tmp_path / "logs" / "r" / "row" / "f16~2.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("begin\n" + "x\n" * LOG_BYTES + "<b>\x1b[31mend</b>\n")
+    (subject,) = describe_suite(result, LOG)
+    assert [one.name for one in subject.sections] == [
+        *(
+            "failed",
+            "faults",
+            "spared",
+            "flaky",
+            "outcomes",
+            "makespan",
+            "longest",
+            "cases",
+            "notes",
+        ),
+    ]
+    page = render_report([subject])
+    (shown,) = re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)
+    assert shown.endswith("&lt;b&gt;end&lt;/b&gt;\n")
+    assert "bytes before this are in" in shown
+    assert "tileyard test /suites/ops.toml --case row/f16" in page
+    assert "this run ended 10.0 % above it. 4.0 s before the first case could start" in page
+    assert "ana, until 2026-12-01: rounds to even since 2.4" in page
+    assert "7 cases: not in the smoke run: gemm/big0" in page
+
+
+def test_logs_do_not_make_a_page_large(tmp_path: Path) -> None:
+    """After some of them only their paths are named."""
+    failed = tuple(
+        verdict(f"t/{n}", Outcome.MISMATCH, message=f"wrong in way {chr(97 + n)}")
+        for n in range(26)
+    )
+    for one in failed:
+        path = tmp_path / one.attempts[-1].log
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("<" * 40_000 + "\n" + "<\n" * LOG_BYTES)
+    page = render_report(describe_suite(suite_result(*failed, home=tmp_path), LOG))
+    assert len(page) < 1_500_000
+
+
+def test_the_table_has_every_case() -> None:
+    """With its last time, and a remark."""
+    table = list_cases(one_of_each())
+    assert [row[1] for row in table.rows] == [one.case for one in one_of_each().verdicts]
+    assert [row[3] for row in table.rows] == [1.0, 30.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    assert "slot:3 went away" in table.texts

@@ -1,0 +1,116 @@
+"""Studies as pages."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.show.test_views import result, trial
+from tests.unit.verbs.tune.view.test_figure import make_grid
+
+from tileyard.base.events import StudyAdvanced
+from tileyard.base.model import Outcome
+from tileyard.pages.report import render_report
+from tileyard.pages.run_log import RunLog
+from tileyard.show.view import RunView
+from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult
+from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
+
+LOG = RunLog(home=Path("/home/t"))
+
+
+def change(study: StudyResult, **fields: object) -> StudyResult:
+    """The same study with other fields."""
+    return msgspec.structs.replace(study, **fields)
+
+
+def test_the_answer_is_one_sentence() -> None:
+    """The winner, its time, its gain over the default with the interval, and the configs that tie with it."""
+    study = make_grid()
+    won, other = study.finals[0], study.trials[1].config
+    lost = Final(trial="r.1", config=other, ratio=1.25, low=1.2, high=1.3, tied=False)
+    better = Incumbent(name="default", config=other, final=lost)
+    said = sum_up(change(study, incumbents=(better,)))
+    assert re.fullmatch(
+        r"a_\$x\$=0 b=0 same=s is the fastest of 20 configs, \S+ ms a launch; 1.25 x \[1.2, 1.3\] as fast as "
+        r"the default; \d+ configs? ties? with it.*\.",
+        said,
+    )
+    stays = sum_up(change(study, incumbents=(Incumbent(name="default", config=won.config),)))
+    assert stays.startswith("The default, a_$x$=0 b=0 same=s, stays the best of 20 configs")
+    problem = Incumbent(name="in use", config=other, problem="it is wrong")
+    assert "; the config in use: it is wrong" in sum_up(change(study, incumbents=(problem,)))
+
+
+def test_a_study_without_a_winner_says_why() -> None:
+    """None passed, or other work disturbed it."""
+    failed = trial(0, Outcome.MISMATCH, 0.0)
+    assert sum_up(change(result(), trials=(failed,), best=None, finals=())) == (
+        "No config passed: of 1 config 1 mismatch."
+    )
+    disturbed = change(make_grid(), disturbed=True, disturbances=("a beats b and loses to it",))
+    assert "a beats b and loses to it" in sum_up(disturbed)
+
+
+def test_a_page_has_all_parts_of_a_study() -> None:
+    """Those that have nothing to show are left out."""
+    log = RunLog(home=LOG.home, view=RunView(study=StudyAdvanced(expected_gain=None, left_s=None)))
+    subject = describe_study(make_grid(), log)
+    names = [one.name for one in subject.sections]
+    assert names == ["progress", "finals", "effects", "map", "losses", "configs", "lines"]
+    bare = change(result(), trials=(trial(0, Outcome.MISMATCH, 0.0),), best=None, finals=())
+    assert [one.name for one in describe_study(bare, log).sections] == [
+        *("losses", "configs", "lines"),
+    ]
+
+
+def test_configs_that_were_rejected_are_counted_by_reason() -> None:
+    """With those that failed, the most frequent reason first."""
+    advanced = StudyAdvanced(expected_gain=None, left_s=None, rejected={"registers": 7})
+    page = render_report(
+        [describe_study(make_grid(), RunLog(home=LOG.home, view=RunView(study=advanced)))]
+    )
+    rows = re.findall(r"<td>([^<]*)</td>\s*<td class=\"wide\">([^<]*)</td>", page)
+    assert ("rejected untried", "registers") in rows
+    assert ("mismatch", "why it failed") in rows
+    assert "11 configs of 27 have no time, 7 of them for the first reason." in page
+
+
+def test_the_table_has_every_config() -> None:
+    """In the order of their ends, those with one binary at one rank, and finalists with their final times."""
+    study = make_grid()
+    table = list_configs(study)
+    names = [one.name for one in table.columns]
+    place = {name: names.index(name) for name in names}
+    assert [row[place["ended"]] for row in table.rows] == list(range(1, 21))
+    assert [row[place["trial"]] for row in table.rows] == [one.id for one in study.trials]
+    for row, one in zip(table.rows, study.trials, strict=True):
+        measured = study.measurement_of(one) if one.measurement is not None else None
+        took_ns = None if measured is None else measured.median_ns
+        assert row[place["latency"]] == (took_ns and pytest.approx(took_ns, rel=1e-5))
+    ranks = sorted({int(row[place["rank"]] or 0) for row in table.rows})
+    assert ranks == list(range(1, len(ranks) + 1))
+    texts = {table.texts[int(row[place["outcome"]] or 0)] for row in table.rows}
+    assert texts == {"passed", "mismatch", "too large (registers)"}
+
+
+def test_what_comes_from_kernels_is_text() -> None:
+    """Names, values and messages."""
+    bad = "<img src=x onerror=alert(1)>"
+    study = make_grid()
+    trials = tuple(
+        msgspec.structs.replace(one, config={bad: n, "b": bad}, message=bad)
+        for n, one in enumerate(study.trials)
+    )
+    page = render_report(describe_studies(change(study, kernel=bad, trials=trials), LOG))
+    assert bad not in page
+    assert "&lt;img src=x" in page
+
+
+def test_each_kind_of_silicon_has_a_part() -> None:
+    """With an answer of its own."""
+    study = make_grid()
+    subjects = describe_studies(change(study, others=(change(study, silicon="B"),)), LOG)
+    page = render_report(subjects)
+    assert page.count('class="answer">') == 3  # the first one is that of the page, and empty
+    assert 'id="s1-configs"' in page
