@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from tileyard.verbs.check.view import SyncReport
+from tileyard.verbs.check.view.findings import SyncReport
 from tileyard.verbs.regress.result import Regression
 
 DOCUMENTS = {"regress": Regression, "check": SyncReport}

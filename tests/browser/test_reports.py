@@ -12,11 +12,14 @@ import pytest
 from PIL import Image
 from tests.unit.show.simulated_runs import simulate
 from tests.unit.show.suite_results import one_of_each
+from tests.unit.verbs.check.test_page import make_report
+from tests.unit.verbs.check.test_view_timeline import RACE, step
 from tests.unit.verbs.regress.view.test_regress import RESULT
 from tests.unit.verbs.tune.view.test_figure import make_grid
 
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
+from tileyard.verbs.check.view.page import describe_checked
 from tileyard.verbs.regress.view.page import describe_regression
 from tileyard.verbs.test.view.page import describe_suite
 from tileyard.verbs.tune.view.page import describe_studies
@@ -193,14 +196,19 @@ def test_charts_are_read_and_zoomed(browser: Browser, study: str) -> None:
         assert browser.find(str(link.get_attribute("hash")))
 
 
-def test_suites_and_comparisons_are_drawn(browser: Browser) -> None:
+def test_other_pages_are_drawn(browser: Browser) -> None:
     """In one page, in which each has its own tables."""
     log = RunLog(home=Path("/home/t"), events=tuple(simulate(seed=2, cases=9).events))
-    browser.open(
-        render_report([*describe_suite(one_of_each(), log), *describe_regression(RESULT, log)])
-    )
+    finding = msgspec.structs.replace(RACE, timeline=(step(1, 22, BAD, 1), step(2, 38, "read", 2)))
+    subjects = [
+        *describe_suite(one_of_each(), log),
+        *describe_regression(RESULT, log),
+        *describe_checked(make_report(finding), log),
+    ]
+    browser.open(render_report(subjects))
     assert browser.colours("#s0-longest table") > 3
     assert browser.colours("#s1-intervals table") > 4
     assert browser.texts("#s0-cases [data-count]") == ["7 of 7"]
     assert browser.texts("#s1-rows [data-count]") == ["5 of 5"]
+    assert BAD in browser.texts("#s2-mistakes code")
     assert not browser.list_complaints()

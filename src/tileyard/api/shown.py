@@ -10,7 +10,7 @@ from tileyard.base.model import Outcome, Record
 from tileyard.base.wording import count_of
 from tileyard.show.console import MARKED, render
 from tileyard.show.words import clean_line, format_seconds
-from tileyard.verbs.check.view import SyncReport, describe_check
+from tileyard.verbs.check.view.findings import SyncReport, describe_check
 from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.regress.view.regress import find_headline, print_regression
 from tileyard.verbs.test.plan.plan import Prediction

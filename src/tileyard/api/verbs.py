@@ -23,7 +23,7 @@ from tileyard.store.base import RunTime
 from tileyard.store.trials import has_records, open_store
 from tileyard.verbs.check.command.checking import check_file, check_kernels
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view import SyncReport
+from tileyard.verbs.check.view.findings import SyncReport
 from tileyard.verbs.regress.command.comparing import Reports, compare
 from tileyard.verbs.regress.options.regress import RegressOptions
 from tileyard.verbs.regress.result import Regression

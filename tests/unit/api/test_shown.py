@@ -22,7 +22,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Outcome, Record, SourceLine
 from tileyard.show.console import Console
 from tileyard.sync.findings import Finding
-from tileyard.verbs.check.view import NotChecked, SyncReport
+from tileyard.verbs.check.view.findings import NotChecked, SyncReport
 from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.test.plan.plan import predict
 from tileyard.verbs.test.result.result import Expected

@@ -129,7 +129,7 @@ def find_defaults() -> "Mapping[str, Setting]":
 def tell_checked(checked: "SyncChecked | str") -> None:
     """Print the findings of a kernel's check on stderr, or why there was no check."""
     from tileyard.show.words import make_visible
-    from tileyard.verbs.check.view import SyncReport, describe_check
+    from tileyard.verbs.check.view.findings import SyncReport, describe_check
 
     lines = (
         [checked]
@@ -143,7 +143,7 @@ def tell_checked(checked: "SyncChecked | str") -> None:
 def tell_noted(checked: "SyncChecked | str") -> None:
     """Print the findings of a check that nobody asked for on stderr, as notes, and what was not checked."""
     from tileyard.show.words import make_visible
-    from tileyard.verbs.check.view import describe_finding
+    from tileyard.verbs.check.view.findings import describe_finding
 
     lines = (
         [checked]

@@ -14,7 +14,7 @@ from tileyard.passes.pipeline import PIPELINES, TILELANG, WRITTEN, read_pipeline
 from tileyard.show.console import outliving_readers
 from tileyard.show.opening import load_settings, print_json
 from tileyard.show.words import format_config, make_visible
-from tileyard.verbs.check.view import name_place
+from tileyard.verbs.check.view.findings import name_place
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import open_space
 from tileyard.workers.protocol import Failed, PassesShown, PassStep, ShowPasses

@@ -12,7 +12,12 @@ from tileyard.base.model import Diagnostic, SourceLine
 from tileyard.ir.hazard_kinds import HazardKind
 from tileyard.sync.findings import MEANINGS, Finding, FindingKind
 from tileyard.sync.suppressions import Allowed, Suppressed
-from tileyard.verbs.check.view import NotChecked, SyncReport, describe_check, describe_sarif
+from tileyard.verbs.check.view.findings import (
+    NotChecked,
+    SyncReport,
+    describe_check,
+    describe_sarif,
+)
 from tileyard.workers.protocol import SyncChecked
 
 PLACE = {

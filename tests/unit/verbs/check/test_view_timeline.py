@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tileyard.base.model import SourceLine
 from tileyard.ir.nodes import Unit
 from tileyard.sync.findings import Finding, TimelineStep
-from tileyard.verbs.check.view import draw_timeline
+from tileyard.verbs.check.view.findings import draw_timeline
 
 RACE = Finding(
     kind="race", message="m", fix="f", buffer="a", other=SourceLine(file="/k.py", line=3)

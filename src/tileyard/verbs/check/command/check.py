@@ -8,7 +8,7 @@ from typing import Annotated, Unpack
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import parse_kernel
+from tileyard.show.kernel_options import Report, parse_kernel
 from tileyard.show.typed import AsJson, KernelName
 from tileyard.verbs.check.options import CheckOptions
 
@@ -20,6 +20,7 @@ def check(
     sarif: Annotated[
         bool, typer.Option("--sarif", help="Print SARIF 2.1.0, which code scanning reads.")
     ] = False,
+    report: Report,
     **options: Unpack[CheckOptions],
 ) -> int:
     """Check the synchronization of a kernel: asynchronous copies, barriers, and roles that wait for each
@@ -46,22 +47,27 @@ def check(
     file, name = parse_kernel(kernel)
     from importlib.metadata import version
 
+    from tileyard.pages.opening import open_report, tell_report
     from tileyard.show.console import outliving_readers
     from tileyard.show.opening import load_settings, print_json
     from tileyard.show.words import make_visible
     from tileyard.verbs.check.command import checking
-    from tileyard.verbs.check.view import describe_check, describe_sarif
+    from tileyard.verbs.check.view.findings import describe_check, describe_sarif
 
     shows_first = not (json or sarif) and sys.stdout.isatty()
     timelines = sys.maxsize if options.get("timeline") else int(shows_first)
-    options["timeline"] = timelines > 0
-    report = asyncio.run(checking.check_file(file, name, options, load_settings()))
+    options["timeline"] = timelines > 0 or bool(report)
+    settings = load_settings()
+    write = open_report(report, "tileyard.verbs.check.view.page:describe_checked")
+    found = asyncio.run(checking.check_file(file, name, options, settings))
     if json:
-        print_json(report)
+        print_json(found)
     elif sarif:
-        print_json(describe_sarif(report, Path.cwd(), version("tileyard")))
+        print_json(describe_sarif(found, Path.cwd(), version("tileyard")))
     else:
         with outliving_readers():
-            for line in describe_check(report, timelines):
+            for line in describe_check(found, timelines):
                 print(make_visible(line))
-    return report.exit_status
+    write(found, settings.home, "")
+    tell_report(report, settings.home, "")
+    return found.exit_status

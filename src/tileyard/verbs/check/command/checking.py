@@ -11,7 +11,7 @@ from tileyard.engine.authors import Author, WorkerAuthor
 from tileyard.frontend.declare import KernelInfo
 from tileyard.show.options import complete, read_options
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view import NotChecked, SyncReport
+from tileyard.verbs.check.view.findings import NotChecked, SyncReport
 from tileyard.verbs.tune.options import MOST_TRIALS, TuneRequest, make_request
 from tileyard.verbs.tune.plan.space import ASK_LIMIT_S, OpenSpace, open_space
 from tileyard.workers.protocol import CheckSync, DescribeKernels, Failed, SyncChecked

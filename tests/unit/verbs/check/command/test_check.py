@@ -8,10 +8,10 @@ import pytest
 
 from tileyard.base.settings import Settings
 from tileyard.cli.main import main
-from tileyard.verbs.check import view
 from tileyard.verbs.check.command import checking
 from tileyard.verbs.check.options import CheckOptions
-from tileyard.verbs.check.view import SyncReport
+from tileyard.verbs.check.view import findings as view
+from tileyard.verbs.check.view.findings import SyncReport
 
 
 class Screen(io.StringIO):

@@ -31,12 +31,12 @@ BEFORE, HEAD, TAIL = 4, 10, 12
 
 def draw_timeline(finding: Finding) -> Iterator[str]:
     """Lines of plain characters, each with at most 80; none if a finding has no timeline."""
-    steps = _cut(finding.timeline)
+    steps = cut_steps(finding.timeline)
     if not steps:
         return
-    lanes = _choose_lanes([step for step in steps if step is not None])
+    lanes = choose_lanes([step for step in steps if step is not None])
     width = (WIDTH - 3 - len(_BETWEEN) * (len(lanes) - 1)) // len(lanes)
-    yield _row("", [_name(*lane) for lane in lanes], width)
+    yield _row("", [name_lane(*lane) for lane in lanes], width)
     for step in steps:
         if step is None:
             yield "   ..."
@@ -51,7 +51,7 @@ def draw_timeline(finding: Finding) -> Iterator[str]:
         yield "   2> is where it was found; numbers are lines"
 
 
-def _cut(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
+def cut_steps(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
     """The steps around the marks; None replaces those that are left out."""
     marked = [i for i, step in enumerate(steps) if step.mark]
     start = max(0, min(marked, default=len(steps) - TAIL) - BEFORE)
@@ -61,15 +61,16 @@ def _cut(steps: Sequence[TimelineStep]) -> list[TimelineStep | None]:
     return [*shown[:HEAD], None, *shown[-TAIL:]]
 
 
-def _choose_lanes(steps: Sequence[TimelineStep]) -> list[tuple[int, str]]:
+def choose_lanes(steps: Sequence[TimelineStep], most: int = MOST_LANES) -> list[tuple[int, str]]:
     """The lanes of the marked steps, and the busiest others."""
     counted = Counter((step.role, str(step.unit)) for step in steps)
     marked = {(step.role, step.unit) for step in steps if step.mark}
     ranked = sorted(counted, key=lambda lane: (lane not in marked, -counted[lane]))
-    return sorted(ranked[:MOST_LANES], key=lambda lane: (lane[0], _UNITS.index(lane[1])))
+    return sorted(ranked[:most], key=lambda lane: (lane[0], _UNITS.index(lane[1])))
 
 
-def _name(role: int, unit: str) -> str:
+def name_lane(role: int, unit: str) -> str:
+    """``role 1: tma``, or ``block`` outside roles."""
     who = f"role {role}" if role else "block"
     return f"{who}: {unit}" if unit else who
 

@@ -1,0 +1,1 @@
+"""How a check is shown."""
