@@ -60,7 +60,7 @@ class Line(Record):
     """A row of a chart: texts, a drawing, and texts after it. ``kind`` chooses its look."""
 
     before: tuple[str, ...]
-    drawing: Markup
+    drawing: Markup = NOTHING
     after: tuple[str, ...] = ()
     kind: str = ""
 
@@ -73,8 +73,8 @@ class Group(Record):
 
 
 class Chart(Record):
-    """Rows with a drawing each, below an ``axis`` whose ``label`` has the unit; ``see`` says in a sentence
-    what to see.
+    """Rows with a drawing each, below an ``axis`` whose ``label`` has the unit; without a label they are
+    texts alone. ``see`` says in a sentence what to see.
     """
 
     title: str

@@ -16,10 +16,12 @@
     let width = 0;
     const again = () => { width = place.clientWidth; if (width) draw(width); };
     new ResizeObserver(() => { if (place.clientWidth !== width) again(); }).observe(place);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", again);
   }
 
   // ---- the best time so far -------------------------------------------------------------------------------
+
+  const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((one) => one * 10 ** power));
 
   function drawProgress(place, { seconds, times, best, unit, size, isLog }, { configs }) {
     const parameters = configs.columns.flatMap(({ name, parameter }, index) => (parameter ? [[name, index]] : []));
@@ -40,7 +42,7 @@
         cursor: { drag: { x: true, y: false }, points: { show: false } },
         scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } },
         axes: [
-          { ...axis, label: by === "trials" ? "configs that have ended" : "seconds since the start" },
+          { ...axis, ...(by === "trials" ? { label: "configs that have ended", incrs: WHOLE } : { label: "seconds since the start" }) },
           { ...axis, size: 64, label: `time of a launch, ${unit}`, values: (_, ticks) => ticks.map((one) => (one === null ? "" : plain(one))) },
         ],
         series: [
@@ -72,7 +74,7 @@
 
   function shade(share) {
     const at = Math.min(share * (SHADES.length - 1), SHADES.length - 1.001), low = Math.floor(at);
-    return `rgb(${SHADES[low].map((one, index) => Math.round(one + (at - low) * (SHADES[low + 1][index] - one))).join(" ")})`;
+    return SHADES[low].map((one, index) => Math.round(one + (at - low) * (SHADES[low + 1][index] - one)));
   }
 
   function drawMap(controls, { parameters, maps, unit, size }) {
@@ -100,8 +102,9 @@
         if (best === null) return make("td", { class: "none", title: `${tried} tried, none is right` }, tried ? "x" : "");
         const share = high > low ? (Math.log(best) - low) / (high - low) : 0;
         const made = make("td", { class: share ? "" : "best", title: `${tried} tried, best ${sayTime(best)}` }, plain(best / size));
-        made.style.backgroundColor = shade(share);
-        made.style.color = share > 0.55 ? "#000" : "#fff";
+        const [red, green, blue] = shade(share);
+        made.style.backgroundColor = `rgb(${red} ${green} ${blue})`;
+        made.style.color = 0.3 * red + 0.59 * green + 0.11 * blue > 117 ? "#000" : "#fff";  // from there on black is read better
         return made;
       })));
       caption.textContent = `Best time in each cell, ${unit}. Columns: ${parameters[across]}. Rows: ${parameters[down]}.`;
@@ -115,7 +118,7 @@
 
   // ---- the timeline ---------------------------------------------------------------------------------------
 
-  const KIND_COLOURS = { preparing: "--sky", golden: "--yellow", building: "--blue", starting: "--line", waiting: "--line", paused: "--line",
+  const KIND_COLOURS = { preparing: "--sky", golden: "--yellow", building: "--blue", starting: "--line", waiting: "--grey", paused: "--pause",
     running: "--orange", judging: "--green", check: "--pink" };
   const NAME_PX = 18, BAR_PX = 16, LANE_PX = NAME_PX + BAR_PX + 6, AXIS_PX = 24, LEAST_MS = 5;
 

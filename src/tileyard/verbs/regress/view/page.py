@@ -13,7 +13,6 @@ from tileyard.pages.charts import (
     Line,
     draw_axis,
     draw_band,
-    draw_bar,
     draw_interval,
 )
 from tileyard.pages.report import Section, Subject, Words, find_timeline
@@ -110,7 +109,7 @@ def _draw_rows(result: Regression, timed: Sequence[TimedRow]) -> Chart:
         f"(red) or better (green).{more}",
         label="change of head against base, %",
         axis=draw_axis(axis),
-        columns=("", result.compared),
+        columns=("verdict", result.compared),
         after=("change", "base", "head"),
         groups=(Group(rows=tuple(_draw_row(row, result, axis) for row in rows)),),
     )
@@ -138,7 +137,7 @@ def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
         title="Not timed",
         see=f"{count_of(len(others), result.compared)} without a time on both sides.",
         label="",
-        columns=("", result.compared, "why"),
+        columns=("verdict", result.compared, "why"),
         groups=(
             Group(
                 rows=tuple(
@@ -148,7 +147,6 @@ def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
                             clean_line(row.case),
                             clean_line("; ".join(_say_all(row)), MESSAGE),
                         ),
-                        drawing=draw_bar(0),
                     )
                     for row in others[:MOST_ROWS]
                 )

@@ -233,7 +233,7 @@ def _draw_makespan(span: Makespan) -> Chart:
         f"{count_of(span.slots, 'slot')}; this run ended {over}. {span.reason}".strip(),
         label="seconds",
         axis=draw_axis(axis),
-        columns=("",),
+        columns=("end of the run",),
         after=("time",),
         groups=(
             Group(

@@ -99,9 +99,18 @@ def sum_up(result: StudyResult) -> str:
     else:
         text = f"{config} is the fastest of {tried}{took}"
     gains = () if stays else map(_say_gain, result.incumbents)
-    ties = f"{count_of(tied, 'config')} tie{'s' * (tied == 1)} with it" if tied else ""
-    said = "; ".join(filter(None, (text, *gains, ties, *list_doubts(result))))
+    ties = f"{_say_ties(tied)} with it" if tied else ""
+    control = result.control
+    alarm = "the control of the finals raised a false alarm, read them with care"
+    is_alarm = control is not None and control.false_alarm and not control.is_wide
+    doubts = (*list_doubts(result), alarm * is_alarm)
+    said = "; ".join(filter(None, (text, *gains, ties, *doubts)))
     return f"{said[0].upper() if stays else said[0]}{said[1:]}."
+
+
+def _say_ties(tied: int) -> str:
+    """``2 configs tie``, or nothing."""
+    return f"{count_of(tied, 'config')} {'ties' if tied == 1 else 'tie'}" if tied else ""
 
 
 def _say_gain(one: Incumbent) -> str:
@@ -249,8 +258,8 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         tied = sum(one.tied for one in result.finals[1:])
         slower = len(result.finals) - 1 - tied
         see = (
-            f"The finals measured these configs in turn: {count_of(tied, 'config')} cannot be told apart "
-            f"from the best one, {slower or 'none'} {'are' if slower > 1 else 'is'} slower."
+            f"The finals measured these configs in turn: {_say_ties(tied) or 'none ties'} with the best one, "
+            f"{slower or 'none'} {'are' if slower > 1 else 'is'} slower."
         )
     else:
         see = "There were no finals: these are the times of the screening."
@@ -259,7 +268,7 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         see=f"{see} Bars are intervals of the median at 95 %.{same}{more}",
         label=f"time of a launch, {unit}",
         axis=draw_axis(axis),
-        columns=("", "config"),
+        columns=("rank", "config"),
         after=("median", "95 %", "against the best"),
         groups=(Group(rows=tuple(lines)),),
     )
@@ -274,7 +283,7 @@ def _draw_effects(shown: Picture, times: Sequence[float]) -> Chart:
         f"{clean_line(first.parameter)} matters most: alone it explains {format_share(first.share)} of the "
         "variance of times."
         if first.share >= LEAST_SHARE
-        else "No parameter alone explains a part of the variance of times that stands out."
+        else "No parameter alone is known to explain a part of the variance of times."
     )
     more = (
         f" {len(drawn)} of {len(shown.effects)} parameters."
