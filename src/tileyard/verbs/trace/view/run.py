@@ -10,8 +10,8 @@ from rich.text import Text
 from tileyard.base.events import CasePlanned, Event
 from tileyard.base.model import WELL, Case, KernelWork
 from tileyard.base.wording import count_of
-from tileyard.show.opening import load_settings, present, write_file
 from tileyard.show.lanes import describe_path, describe_shares, name_lane
+from tileyard.show.opening import load_settings, present, write_file
 from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share
 from tileyard.store.events import find_run_file, read_events
