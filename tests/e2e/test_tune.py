@@ -169,6 +169,19 @@ def test_the_time_of_a_run_is_traced(tuned: Tuned) -> None:
     assert "1 unreadable event" in shown
 
 
+def test_a_run_is_reported(tuned: Tuned) -> None:
+    """Its last line names the command, which makes the page from what the run has kept."""
+    (stream,) = (tuned.cli.home / "runs").glob("*.jsonl")
+    command = f"report {stream.stem} -o report.html"
+    assert tuned.first.stderr.splitlines()[-1] == f"report: tileyard {command}"
+    page = tuned.cli.home / "report.html"
+    assert tuned.cli.run_here("report", "-o", str(page)).returncode == 0
+    shown = page.read_text(encoding="utf-8")
+    assert "is the fastest of 4 configs" in shown or "stays the best of 4 configs" in shown
+    assert "x the time of the best config</dd>" in shown
+    assert 'data-draw="timeline"' in shown
+
+
 def test_only_finals_of_recorded_configs_are_held(tuned: Tuned) -> None:
     """A config never measured is not built, an undecided time is known, the finals are measured anew."""
     with TrialStore.open(tuned.cli.home) as store:

@@ -49,14 +49,16 @@ def report(
     if not output:
         raise UsageError("name the file to write with -o", "tileyard report -o report.html")
     home = load_settings().home
-    subjects = [one for run in runs or (find_last_run(home),) for one in _describe(home, run)]
+    subjects = [one for run in runs or (find_last_run(home),) for one in describe_run(home, run)]
     write_file(output, render_report(subjects).encode())
     print(f"report: {output}", file=sys.stderr)
     return 0
 
 
-def _describe(home: Path, run: str) -> "list[Subject]":
-    """What is shown of a run. Raises UsageError if there is no page of such a result."""
+def describe_run(home: Path, run: str) -> "list[Subject]":
+    """What is shown of a run, by its name or the beginning of it. Raises UsageError if there is no page of
+    such a result.
+    """
     from tileyard.pages.run_log import read_log
     from tileyard.store.events import find_run_file
     from tileyard.store.results import has_result, read_result
