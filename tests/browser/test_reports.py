@@ -166,11 +166,14 @@ def test_any_two_parameters_are_mapped(browser: Browser, study: str) -> None:
     """Turned, too, with one best cell; a parameter is never mapped against itself."""
     browser.open(study)
     before = browser.texts("#s0-map td")
+    columns, rows = browser.texts("#s0-map thead th"), browser.texts("#s0-map tbody th")
     across, down = (Select(one) for one in browser.find("#s0-map select"))
     chosen = (across.first_selected_option.text, down.first_selected_option.text)
     across.select_by_visible_text(chosen[1])
     assert (across.first_selected_option.text, down.first_selected_option.text) == chosen[::-1]
     assert sorted(browser.texts("#s0-map td")) == sorted(before)
+    assert browser.texts("#s0-map thead th") == rows
+    assert browser.texts("#s0-map tbody th") == columns
     assert len(browser.find("#s0-map td.best")) == 1
 
 

@@ -42,7 +42,8 @@ def read_result(home: Path, run: str) -> Kept:
         content = zstandard.decompress(file.read_bytes(), max_output_size=MOST_BYTES)
         return msgspec.msgpack.decode(content, type=Kept)
     except FileNotFoundError:
-        raise UsageError(f"the result of run {run!r} is not kept in {home}") from None
+        hint = "a run keeps it when it ends; tileyard trace shows others"
+        raise UsageError(f"the result of run {run!r} is not kept in {home}", hint) from None
     except OSError as error:
         raise HomeError(f"cannot read {file}: {error.strerror}") from error
     except (zstandard.ZstdError, msgspec.DecodeError) as error:

@@ -94,18 +94,20 @@ def sum_up(result: StudyResult) -> str:
         for one in result.incumbents
         if any(trial.id in won and trial.config == one.config for trial in result.trials)
     ]
-    if stays:
+    if len(result.trials) == 1:
+        text = f"{config} passed{took}"
+    elif stays:
         text = f"{' and '.join(stays)}, {config}, stays the best of {tried}{took}: none is clearly faster"
     else:
         text = f"{config} is the fastest of {tried}{took}"
-    gains = () if stays else map(_say_gain, result.incumbents)
+    gains = () if stays or len(result.trials) == 1 else map(_say_gain, result.incumbents)
     ties = f"{_say_ties(tied)} with it" if tied else ""
     control = result.control
     alarm = "the control of the finals raised a false alarm, read them with care"
     is_alarm = control is not None and control.false_alarm and not control.is_wide
     doubts = (*list_doubts(result), alarm * is_alarm)
     said = "; ".join(filter(None, (text, *gains, ties, *doubts)))
-    return f"{said[0].upper() if stays else said[0]}{said[1:]}."
+    return f"{said[0].upper() if said.startswith('the ') else said[0]}{said[1:]}."
 
 
 def _say_ties(tied: int) -> str:
