@@ -9,7 +9,7 @@ from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
 from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
 from tileyard.pages.tables import Column, Table, make_table
-from tileyard.show.words import clean_line, format_seconds, format_share, why
+from tileyard.show.words import clean_line, format_seconds, format_share, format_time, why
 from tileyard.verbs.test.result.result import CaseVerdict, Makespan, SuiteResult
 from tileyard.verbs.test.view.words import (
     STOPS,
@@ -27,7 +27,7 @@ from tileyard.verbs.test.view.words import (
     run_s,
 )
 
-MOST_GROUPS, MOST_NAMES, LONGEST = 50, 100, 20
+MOST_GROUPS, MOST_NAMES, LONGEST = 50, 30, 20
 """Maximum number of failures with a log each, of names in each, and of the longest cases."""
 LOG_BYTES, ALL_LOGS_BYTES = 8 << 10, 400 << 10
 """Maximum size of the end of a log, and of all of them together."""
@@ -226,11 +226,17 @@ def _draw_makespan(span: Makespan) -> Chart:
     )
     most_s = max(seconds for _, seconds, _ in times) or 1.0
     axis = Axis(low=0, high=most_s)
-    over = f"{format_share(span.achieved_s / span.bound_s - 1, 1)} above it" if span.bound_s else ""
+    ratio = span.achieved_s / span.bound_s if span.bound_s else 1.0
+    over = (
+        f"{format_share(ratio - 1, 1)} above it"
+        if ratio < 2
+        else f"after {ratio:.3g} times as long"
+    )
+    rest = f" Where the other time went: {clean_line(span.reason)}." if span.reason else ""
     return Chart(
         title="Time against the least possible",
         see=f"No order of these cases ends before the lower bound, the longest piece or the work divided by "
-        f"{count_of(span.slots, 'slot')}; this run ended {over}. {span.reason}".strip(),
+        f"{count_of(span.slots, 'slot')}; this run ended {over}.{rest}",
         label="seconds",
         axis=draw_axis(axis),
         columns=("end of the run",),
@@ -241,13 +247,18 @@ def _draw_makespan(span: Makespan) -> Chart:
                     Line(
                         before=(name,),
                         drawing=draw_bar(seconds / most_s, kind, axis),
-                        after=(format_seconds(seconds),),
+                        after=(_say_seconds(seconds),),
                     )
                     for name, seconds, kind in times
                 )
             ),
         ),
     )
+
+
+def _say_seconds(seconds: float) -> str:
+    """With the digits that a short time needs."""
+    return format_seconds(seconds) if seconds >= 1 else format_time(seconds * 1e9)
 
 
 def _draw_longest(longest: Sequence[tuple[CaseVerdict, float, float]], cases: int) -> Chart:
@@ -268,7 +279,7 @@ def _draw_longest(longest: Sequence[tuple[CaseVerdict, float, float]], cases: in
                     Line(
                         before=(clean_line(verdict.case), str(verdict.outcome)),
                         drawing=draw_bar(seconds / most_s, "bad" if verdict.is_bad else "", axis),
-                        after=(format_seconds(seconds), format_share(share, 1)),
+                        after=(_say_seconds(seconds), format_share(share, 1)),
                     )
                     for verdict, seconds, share in longest
                 )
