@@ -10,6 +10,19 @@ from tileyard.show.words import clean_line, format_seconds, format_share
 KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
 
 
+class Bounds(Record):
+    """Limits of what is drawn: the first ``lanes``, and of more than so many ``spans`` those are joined that
+    follow each other within ``gap``, a share of the run that no screen shows.
+    """
+
+    lanes: int = 200
+    spans: int = 40_000
+    gap: float = 1 / 4000
+
+
+USUAL = Bounds()
+
+
 class LaneRow(Record):
     """A lane: its name, the share of its time without work, and its other shares in words."""
 
@@ -47,16 +60,19 @@ class TimelineShown(Record):
     lanes: tuple[LaneRow, ...]
 
 
-def show_timeline(timeline: Timeline) -> TimelineShown:
+def show_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineShown:
     """The text of a timeline."""
     path = describe_path(timeline)
     said = f"The critical path, the line below the lanes, consists of {path}." if path else ""
     devices = [one for one in timeline.lanes if one.kind == "device"]
     idle = sum(one.idle for one in devices) / len(devices) if devices else 0.0
     used = f"Devices were idle {format_share(idle)} of the time." if devices else ""
+    cut = ""
+    if len(timeline.lanes) > bounds.lanes:
+        cut = f"These are {bounds.lanes} of {len(timeline.lanes)} lanes."
     return TimelineShown(
         see=" ".join(
-            filter(None, (f"The run took {format_seconds(timeline.seconds)}.", used, said))
+            filter(None, (f"The run took {format_seconds(timeline.seconds)}.", used, said, cut))
         ),
         lanes=tuple(
             LaneRow(
@@ -69,10 +85,13 @@ def show_timeline(timeline: Timeline) -> TimelineShown:
     )
 
 
-def pack_timeline(timeline: Timeline) -> TimelineData:
+def pack_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineData:
     """The numbers of a timeline."""
     cases: dict[str, int] = {}
-    lanes = tuple(_pack_lane(one, cases) for one in timeline.lanes)
+    shown = timeline.lanes[: bounds.lanes]
+    is_dense = sum(len(one.spans) for one in shown) > bounds.spans
+    gap_ms = _ms(timeline.seconds * bounds.gap) if is_dense else -1
+    lanes = tuple(_pack_lane(one, cases, gap_ms) for one in shown)
     return TimelineData(
         milliseconds=_ms(timeline.seconds),
         kinds=KINDS,
@@ -80,18 +99,28 @@ def pack_timeline(timeline: Timeline) -> TimelineData:
         lanes=lanes,
         cases=tuple(map(clean_line, cases)),
         path=tuple(
-            (_ms(step.begin), _ms(step.end), -1 if step.lane is None else step.lane)
+            (_ms(step.begin), _ms(step.end), _place(step.lane, len(lanes)))
             for step in timeline.path
         ),
     )
 
 
-def _pack_lane(lane: Lane, cases: dict[str, int]) -> LaneData:
-    """The spans of a lane; cases get their places as they come."""
+def _place(lane: int | None, lanes: int) -> int:
+    return -1 if lane is None or lane >= lanes else lane
+
+
+def _pack_lane(lane: Lane, cases: dict[str, int], gap_ms: int) -> LaneData:
+    """The spans of a lane; cases get their places as they come. Spans of one kind with at most this gap are
+    joined below the first one's case; none if it is negative.
+    """
     numbers: list[int] = []
     last = 0
     for span in lane.spans:
         begin, end = _ms(span.begin), _ms(span.end)
+        if numbers and numbers[-2] == KINDS.index(span.kind) and begin - last <= gap_ms:
+            numbers[-3] += end - last
+            last = end
+            continue
         case = cases.setdefault(span.cases[0], len(cases)) if span.cases else -1
         numbers += (begin - last, end - begin, KINDS.index(span.kind), case)
         last = end

@@ -48,7 +48,9 @@ def test_every_kind_of_case_has_its_place(tmp_path: Path) -> None:
     assert shown.endswith("&lt;b&gt;end&lt;/b&gt;\n")
     assert "bytes before this are in" in shown
     assert "tileyard test /suites/ops.toml --case row/f16" in page
-    assert "this run ended 10.0 % above it. Where the other time went: 4.0 s before the first" in page
+    assert (
+        "this run ended 10.0 % above it. Where the other time went: 4.0 s before the first" in page
+    )
     assert "ana, until 2026-12-01: rounds to even since 2.4" in page
     assert "7 cases: not in the smoke run: gemm/big0" in page
 

@@ -1,0 +1,81 @@
+"""Timelines as the numbers that a page draws."""
+
+import msgspec
+import pytest
+from tests.unit.show.simulated_runs import simulate
+
+from tileyard.pages.timeline import KINDS, Bounds, LaneData, pack_timeline, show_timeline
+from tileyard.show.timeline import Timeline, fold_timeline
+
+
+def fold(seed: int, cases: int) -> Timeline:
+    """The timeline of a simulated run."""
+    return fold_timeline(simulate(seed, cases).events)
+
+
+def unpack(lane: LaneData) -> list[tuple[int, int, int, int]]:
+    """Begin, end, kind and case of each span, as the page's script finds them."""
+    found, at = [], 0
+    for gap, took, kind, case in zip(*[iter(lane.spans)] * 4, strict=True):
+        found.append((at + gap, at + gap + took, kind, case))
+        at += gap + took
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_span_is_where_it_was(seed: int) -> None:
+    """In milliseconds, with its kind and its first case."""
+    timeline = fold(seed, 40)
+    packed = pack_timeline(timeline)
+    for lane, data in zip(timeline.lanes, packed.lanes, strict=True):
+        shown = [
+            (begin, end, packed.kinds[kind], packed.cases[case] if case >= 0 else None)
+            for begin, end, kind, case in unpack(data)
+        ]
+        assert shown == [
+            (
+                round(1000 * one.begin),
+                round(1000 * one.end),
+                one.kind,
+                one.cases[0] if one.cases else None,
+            )
+            for one in lane.spans
+        ]
+    assert packed.path[0][0] == 0
+    assert packed.path[-1][1] == packed.milliseconds
+    assert packed.kinds == KINDS
+
+
+def test_long_runs_have_fewer_spans() -> None:
+    """Spans of one kind that nobody could tell apart are one; those that can be told apart stay."""
+    timeline = fold(1, 60)
+    whole = pack_timeline(timeline)
+    packed = pack_timeline(timeline, Bounds(spans=10, gap=0.01))
+    for before, after in zip(whole.lanes, packed.lanes, strict=True):
+        old, new = unpack(before), unpack(after)
+        assert len(new) <= len(old)
+        for begin, end, kind, _ in new:
+            within = [one for one in old if begin <= one[0] and one[1] <= end]
+            assert {one[2] for one in within} == {kind}
+            assert (within[0][0], within[-1][1]) == (begin, end)
+    assert sum(len(one.spans) for one in packed.lanes) < sum(len(one.spans) for one in whole.lanes)
+
+
+def test_of_many_lanes_the_first_are_drawn() -> None:
+    """The sentence says of how many, and the path leaves out the others."""
+    timeline, bounds = fold(1, 20), Bounds(lanes=2)
+    assert len(timeline.lanes) > 2
+    packed = pack_timeline(timeline, bounds)
+    assert len(packed.lanes) == 2
+    assert {lane for *_, lane in packed.path} <= {-1, 0, 1}
+    assert f"These are 2 of {len(timeline.lanes)} lanes." in show_timeline(timeline, bounds).see
+
+
+def test_the_sentence_says_what_to_see() -> None:
+    """How long it took, how idle devices were, and the critical path; without lanes only the first."""
+    see = show_timeline(fold(1, 20)).see
+    assert see.startswith("The run took ")
+    assert "Devices were idle " in see
+    assert "The critical path, the line below the lanes, consists of " in see
+    empty = show_timeline(msgspec.structs.replace(fold(1, 1), lanes=(), path=()))
+    assert "Devices" not in empty.see
