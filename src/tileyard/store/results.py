@@ -1,5 +1,6 @@
 """Keeps the result of each run, so that reports of it can be made later: ``results/<run>.zst``."""
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -26,12 +27,14 @@ def keep_result(home: Path, run: str, result: object) -> None:
     """Write a run's result. Raises HomeError if that is impossible."""
     file = _result_file(home, run)
     kept = Kept(kind=type(result).__qualname__, result=msgspec.Raw(msgspec.msgpack.encode(result)))
+    draft = file.with_suffix(".draft")
     try:
         make_folder(file.parent)
-        draft = file.with_name(f".{file.name}")
         write_file(draft, zstandard.compress(msgspec.msgpack.encode(kept)))
         draft.replace(file)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise HomeError(f"cannot write to {file}: {error.strerror}") from error
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.full_files import files_up_to
 from tests.unit.show.test_views import result
 
 from tileyard.base.errors import HomeError, UsageError
@@ -47,8 +48,15 @@ def test_a_damaged_result_is_one_line(tmp_path: Path, keep: int) -> None:
         read_result(tmp_path, "a")
 
 
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    """And leaves nothing of the result."""
+    with files_up_to(100), pytest.raises(HomeError, match="cannot write to"):
+        keep_result(tmp_path, "a", result())
+    assert not list((tmp_path / "results").iterdir())
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    """As a full disk is."""
+    """The file in its place stays."""
     (tmp_path / "results").write_bytes(b"")
     with pytest.raises(HomeError, match="cannot write to"):
         keep_result(tmp_path, "a", result())
