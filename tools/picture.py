@@ -1,26 +1,21 @@
-"""Draws the README's pictures from real results: ``.venv/bin/python tools/picture.py tune`` or ``regress``.
+"""Draws the pictures of README and guides from real results: ``tools/picture.py tune`` or ``regress``.
 
-``regress`` compares two revisions of examples/layers.py, the second one with ``EDITS``, in a repository that
-it makes. ``--keep FOLDER`` makes it there, for a look at what each edit became.
+They are a chart of the run's report, as Chromium shows it. ``regress`` compares two revisions of
+examples/layers.py, the second one with ``EDITS``, in a repository that it makes. ``--keep FOLDER`` makes it
+there, for a look at what each edit became.
 """
 
 import argparse
-import io
-import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-from rich.console import Console
-
-from tileyard.verbs.regress.result import Regression
-from tileyard.verbs.regress.view.regress import print_regression
-from tileyard.verbs.tune.result.records import StudyResult
-from tileyard.verbs.tune.view.study import print_study
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EDITS: Final = {
@@ -35,14 +30,26 @@ DAY: Final = "2026-11-23T12:00:00Z"
 """The commits have the same names each time."""
 
 
-def draw(title: str, show: Callable[[Console], None], file: Path) -> None:
-    """Write what a command prints at its end as an SVG."""
-    console = Console(record=True, file=io.StringIO(), width=112)
-    show(console)
-    svg = console.export_svg(title=title)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    # The viewer's own monospace font: a picture fetches nothing.
-    file.write_text(re.sub(r"@font-face\s*{[^}]*}", "", svg), encoding="utf-8")
+FLAGS: Final = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"),
+)
+WIDTH: Final = 1000
+"""Pixels of the page; the picture has twice as many."""
+
+
+def draw(page: Path, section: str, file: Path) -> None:
+    """Write a section of a report as a PNG."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        with webdriver.Chrome(options, Service(shutil.which("chromedriver"))) as driver:
+            size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 2, "mobile": False}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            driver.get(page.resolve().as_uri())
+            driver.find_element(By.ID, section).screenshot(str(file))
 
 
 def edit(source: str) -> str:
@@ -68,29 +75,9 @@ def make_project(folder: Path) -> None:
         subprocess.run([*git, *commit], check=True)
 
 
-def run(command: list[str], folder: Path) -> bytes:
-    """The JSON of ``tileyard``; its exit status says how the comparison ended, and is not one of ours."""
-    whole = [sys.executable, "-P", "-m", "tileyard", *command, "--json"]
-    return subprocess.run(whole, cwd=folder, stdout=subprocess.PIPE, check=False).stdout
-
-
-def draw_tune(file: Path) -> None:
-    """What ``make demo`` prints."""
-    command = ["demo"]
-    result = msgspec.json.decode(run(command, ROOT), type=StudyResult)
-    draw(
-        f"tileyard {' '.join(command)}",
-        lambda console: print_study(console, result, Path(".tileyard")),
-        file,
-    )
-
-
-def draw_regress(file: Path, folder: Path) -> None:
-    """Two revisions of ten kernels."""
-    make_project(folder)
-    command = ["regress", "HEAD~1", "HEAD", "layers.py"]
-    result = msgspec.json.decode(run(command, folder), type=Regression)
-    draw(f"tileyard {' '.join(command)}", lambda console: print_regression(console, result), file)
+def run(command: list[str], folder: Path) -> None:
+    """Run ``tileyard``; its exit status says how the comparison ended, and is not one of ours."""
+    subprocess.run([sys.executable, "-P", "-m", "tileyard", *command], cwd=folder, check=False)
 
 
 def main() -> None:
@@ -99,12 +86,18 @@ def main() -> None:
     parser.add_argument("picture", choices=("tune", "regress"))
     parser.add_argument("--keep", metavar="FOLDER", type=Path, default=None)
     asked = parser.parse_args()
-    file = ROOT / "docs" / "figures" / f"{asked.picture}.svg"
-    if asked.picture == "tune":
-        draw_tune(file)
-        return
+    file = ROOT / "docs" / "figures" / f"{asked.picture}.png"
     with tempfile.TemporaryDirectory() as scratch:
-        draw_regress(file, asked.keep or Path(scratch))
+        page = Path(scratch) / "report.html"
+        if asked.picture == "tune":
+            run(["demo"], ROOT)
+            run(["report", "-o", str(page)], ROOT)
+            draw(page, "s0-finals", file)
+            return
+        folder = asked.keep or Path(scratch) / "project"
+        make_project(folder)
+        run(["regress", "HEAD~1", "HEAD", "layers.py", "--report", str(page)], folder)
+        draw(page, "s0-intervals", file)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
     if measured is not None:
         yield (
             "best time of a launch",
-            f"{format_time(measured.median_ns)} ± {format_interval(measured)}",
+            f"{format_time(measured.median_ns)} {_around(measured)}",
         )
         rate = format_rate(result.flops, measured.median_ns)
         yield "rate", f"{rate} GFLOP/s" if rate else ""
@@ -246,7 +246,7 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
                     ": ".join((*names[:1], format_config(differs or shared) or "the only config")),
                 ),
                 drawing=draw_interval(axis, (own.low_ns, own.high_ns), own.median_ns, kind),
-                after=(format_time(own.median_ns), f"± {format_interval(own)}", word),
+                after=(format_time(own.median_ns), _around(own), word),
                 kind=kind,
             )
         )
@@ -475,3 +475,9 @@ def _list_figures(measured: Measurement | None, flops: float) -> tuple[Cell, ...
         return (None,) * (3 if flops else 2)
     width = (measured.high_ns - measured.low_ns) / 2 / took_ns
     return (took_ns, width, flops / took_ns) if flops else (took_ns, width)
+
+
+def _around(measured: Measurement) -> str:
+    """The interval beside a time."""
+    text = format_interval(measured)
+    return text if text.startswith("-") else f"± {text}"
