@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import msgspec
-from tests.unit.verbs.regress.view.test_figure import make_rows
+import pytest
+from tests.unit.verbs.regress.view.test_figure import REPORTS, make_rows
 from tests.unit.verbs.regress.view.test_regress import RESULT
 
+from tileyard.cli.main import main
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.verbs.regress.view.page import MOST_ROWS, describe_regression
@@ -36,3 +38,20 @@ def test_many_rows_are_cut_in_the_chart_alone() -> None:
     page = render_report(describe_regression(many, LOG))
     assert f"These are the worst {MOST_ROWS} of 499." in page
     assert len(page) < 300_000
+
+
+@pytest.mark.slow
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And names it in its last line."""
+    page = tmp_path / "pages" / "report.html"
+    assert main(["regress", "--reports", REPORTS, "--report", str(page)]) == 1
+    assert "<h1>in 4 reports of" in page.read_text(encoding="utf-8")
+    assert capsys.readouterr().err.splitlines()[-1] == f"report: {page}"
+
+
+def test_a_file_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is compared."""
+    assert main(["regress", "--reports", "no file", "--report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"tileyard: cannot write {tmp_path}: Is a directory\n"

@@ -10,6 +10,7 @@ from tests.unit.verbs.tune.view.test_figure import make_grid
 
 from tileyard.base.events import StudyAdvanced
 from tileyard.base.model import Outcome
+from tileyard.cli.main import main
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
@@ -121,3 +122,9 @@ def test_each_kind_of_silicon_has_a_part() -> None:
     page = render_report(subjects)
     assert page.count('class="answer">') == 3  # the first one is that of the page, and empty
     assert 'id="s1-configs"' in page
+
+
+def test_a_replay_has_no_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is no run."""
+    assert main(["tune", "--replay", "space.jsonl", "--report", "x.html"]) == 2
+    assert "--report has no effect with --replay: there is no run" in capsys.readouterr().err
