@@ -1,5 +1,6 @@
 """What a run's event log adds to its result."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,15 @@ class RunLog:
     home: Path
     view: RunView = field(default_factory=RunView)
     events: tuple[Event, ...] = ()
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What was asked, and when, if that is recorded."""
+        about = self.view.about
+        if not about.run:
+            return ()
+        begun = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(about.at))
+        return (("asked", about.title), ("begun", begun))
 
 
 def read_log(home: Path, run: str) -> RunLog:

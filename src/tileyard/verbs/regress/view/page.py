@@ -59,7 +59,7 @@ def describe_regression(result: Regression, log: RunLog) -> list[Subject]:
             title=f"{result.head} against {result.base}",
             kind=f"Comparison{f', run {result.run}' if result.run else ''}",
             answer=f"{find_headline(result)}. {describe_gate(result).capitalize()}.",
-            facts=tuple(_list_facts(result)),
+            facts=(*log.facts, *_list_facts(result)),
             sections=tuple(_list_sections(result, log)),
         )
     ]

@@ -78,6 +78,7 @@ def sum_up(result: SuiteResult) -> str:
 
 def _list_facts(result: SuiteResult, log: RunLog) -> Iterator[tuple[str, str]]:
     counts = result.count()
+    yield from log.facts
     yield "policy", result.policy
     yield "suite", result.path
     yield "cases", ", ".join(f"{counts[one]} {one}" for one in Outcome if counts[one])

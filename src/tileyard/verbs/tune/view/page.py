@@ -130,6 +130,7 @@ def _say_ratio(final: Final) -> str:
 def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
     measured = None if result.best is None else result.measurement_of(result.best)
     view = log.view
+    yield from log.facts
     yield "target", result.target
     yield "machine", result.silicon
     yield "devices", ", ".join(one.name for one in view.about.devices) or result.device

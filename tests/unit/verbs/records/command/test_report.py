@@ -58,7 +58,9 @@ def test_each_kind_of_run_has_a_page(home: Path, capsys: pytest.CaptureFixture[s
     for run, title in titles.items():
         assert f"<h1>{title}</h1>" in read(output, run)
         assert capsys.readouterr().err == f"report: {output}\n"
-    assert "<h1>Suite ops</h1>" in read(output)
+    page = read(output)
+    assert "<h1>Suite ops</h1>" in page
+    assert "<dt>asked</dt><dd>test ops (full)</dd>" in page
 
 
 def test_a_run_is_found_by_the_beginning_of_its_name(home: Path) -> None:
