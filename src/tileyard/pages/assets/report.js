@@ -244,8 +244,10 @@
       const one = value(row, index);
       return one === null ? "" : typeof one === "number" && SHOWN[columns[index].kind] ? SHOWN[columns[index].kind](one) : String(one);
     };
-    const searched = rows.map((row) => row.map((_, index) =>
-      columns[index].parameter ? `${columns[index].name}=${say(row, index)}` : say(row, index)).join(" ").toLowerCase());
+    const searched = rows.map((row) => ` ${row.map((_, index) =>
+      columns[index].parameter ? `${columns[index].name}=${say(row, index)}` : say(row, index)).join(" ")} `.toLowerCase());
+    // block=6 is not block=64.
+    const isIn = (text, word) => text.includes(word.includes("=") ? ` ${word} ` : word);
     let order = rows.map((_, index) => index), shown = FIRST, sorted = null;
 
     for (const one of ["", ...new Set(rows.map((row) => value(row, choice)))].sort()) select.append(make("option", { value: one }, one || "all"));
@@ -269,7 +271,7 @@
     function draw() {
       const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
       const found = order.filter((number) => (!select.value || value(rows[number], choice) === select.value)
-        && words.every((word) => searched[number].includes(word)));
+        && words.every((word) => isIn(searched[number], word)));
       body.replaceChildren(...found.slice(0, shown).map((number) => make("tr", {}, ...columns.map((column, index) =>
         make("td", { class: column.kind === "text" || column.kind === "shared" ? (column.isLong ? "long" : null) : "number" }, say(rows[number], index))))));
       count.textContent = `${found.length} of ${rows.length}`;
