@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PAGES = {
     "StudyResult": "tileyard.verbs.tune.view.page:describe_studies",
-    "TableResult": "tileyard.verbs.tune.view.page:describe_shapes",
+    "TableResult": "tileyard.verbs.tune.view.table_page:describe_shapes",
     "SuiteResult": "tileyard.verbs.test.view.page:describe_suite",
     "Regression": "tileyard.verbs.regress.view.page:describe_regression",
 }

@@ -33,7 +33,7 @@ def run(start: StartTune, *, as_json: bool, png: FilePath, report: FilePath) -> 
 def run_table(start: StartTable, *, as_json: bool, report: FilePath) -> int:
     """The same for many shapes."""
     settings = load_settings()
-    write = open_report(report, "tileyard.verbs.tune.view.page:describe_shapes")
+    write = open_report(report, "tileyard.verbs.tune.view.table_page:describe_shapes")
     result = carry_out(start, settings, Console(stderr=as_json), StudyLayout())
     present(result, as_json, print_dispatch, settings.home)
     write(result, settings.home, result.run)

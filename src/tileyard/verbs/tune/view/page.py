@@ -35,11 +35,17 @@ from tileyard.show.words import (
     join_numbers,
     why,
 )
-from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, TableResult
+from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
 from tileyard.verbs.tune.view.landscape import Effect, map_parameters
 from tileyard.verbs.tune.view.picture import Picture, find_shared, judge_row, list_tried
-from tileyard.verbs.tune.view.study import list_doubts, list_lines, rank_trials, say_disturbed
+from tileyard.verbs.tune.view.study import (
+    list_doubts,
+    list_lines,
+    rank_trials,
+    say_amount,
+    say_disturbed,
+)
 
 MOST_FINALISTS, MOST_PARAMETERS = 30, 12
 """Maximum number of configs among the finalists, and of parameters with their effect and maps."""
@@ -55,11 +61,6 @@ NEAR = 1.02
 def describe_studies(result: StudyResult, log: RunLog) -> list[Subject]:
     """A study; one on several kinds of silicon has a part for each."""
     return [describe_study(one, log) for one in (result, *result.others)]
-
-
-def describe_shapes(result: TableResult, log: RunLog) -> list[Subject]:
-    """A study of many shapes, with a part for each."""
-    return [describe_study(one, log) for one in result.studies]
 
 
 def describe_study(result: StudyResult, log: RunLog) -> Subject:
@@ -173,6 +174,9 @@ def _list_sections(result: StudyResult, shown: Picture, log: RunLog) -> Iterator
     if shown.rows:
         chart = _draw_finals(result, shown)
         yield Section(name="finals", title=chart.title, template="rows.html", shown=chart)
+    if result.pareto:
+        chart = _draw_pareto(result)
+        yield Section(name="pareto", title=chart.title, template="rows.html", shown=chart)
     if shown.effects and timed:
         chart = _draw_effects(shown, timed)
         yield Section(name="effects", title=chart.title, template="rows.html", shown=chart)
@@ -187,7 +191,7 @@ def _list_sections(result: StudyResult, shown: Picture, log: RunLog) -> Iterator
         name="configs", title="All configs", template="table.html", shown=ALL_CONFIGS, data=table
     )
     lines = [clean_line(line.plain) for line in list_lines(result, log.home)]
-    yield Section(name="lines", title="In the run's own words", template="lines.html", shown=lines)
+    yield Section(name="lines", title=OWN_WORDS, template="lines.html", shown=lines)
 
 
 class Progress(Record, rename="camel"):
@@ -277,6 +281,34 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
     )
 
 
+def _draw_pareto(result: StudyResult) -> Chart:
+    """The members of the Pareto set, the fastest first."""
+    measured = [one.measurement for one in result.pareto]
+    unit, size = find_unit(measured[0].median_ns)
+    axis = make_axis([end for one in measured for end in (one.low_ns, one.high_ns)], unit, size)
+    rows = tuple(
+        Line(
+            before=(format_config(one.config),),
+            drawing=draw_interval(axis, (own.low_ns, own.high_ns), own.median_ns),
+            after=(
+                format_time(own.median_ns),
+                f"± {format_interval(own)}",
+                say_amount(result, one),
+            ),
+        )
+        for one, own in zip(result.pareto, measured, strict=True)
+    )
+    return Chart(
+        title=f"Pareto set of latency and {result.second}",
+        see=f"No other config is clearly faster with at most the {result.second} of one of these.",
+        label=f"time of a launch, {unit}",
+        axis=draw_axis(axis),
+        columns=("config",),
+        after=("median", "95 %", result.second),
+        groups=(Group(rows=rows),),
+    )
+
+
 def _draw_effects(shown: Picture, times: Sequence[float]) -> Chart:
     drawn = shown.effects[:MOST_PARAMETERS]
     unit, size = find_unit(shown.best_ns)
@@ -325,6 +357,7 @@ def _draw_effect(effect: Effect, axis: Axis, best_ns: float) -> Group:
     return Group(title=title, rows=tuple(rows))
 
 
+OWN_WORDS = "In the run's own words"
 MAP_TITLE = "Map of two parameters"
 
 

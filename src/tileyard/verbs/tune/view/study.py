@@ -31,6 +31,7 @@ from tileyard.verbs.tune.result.records import (
     Incumbent,
     KeptOut,
     StudyResult,
+    Tradeoff,
     one_per_binary,
 )
 from tileyard.verbs.tune.view.compiled import count_ends, describe_reasons, group_failures, name_end
@@ -217,10 +218,15 @@ def _front(result: StudyResult) -> Table:
     table.title = f"Pareto set of latency and {result.second}"
     for one in result.pareto:
         took = format_time(one.measurement.median_ns), format_interval(one.measurement)
-        is_size = result.second.endswith("_bytes")
-        amount = format_bytes(one.amount) if is_size else f"{one.amount:.15g}"
+        amount = say_amount(result, one)
         table.add_row(*(str(one.config.get(key, "")) for key in keys), *took, amount)
     return table
+
+
+def say_amount(result: StudyResult, one: Tradeoff) -> str:
+    """The amount of the second measure."""
+    is_size = result.second.endswith("_bytes")
+    return format_bytes(one.amount) if is_size else f"{one.amount:.15g}"
 
 
 def _values(key: str, trials: Sequence[Trial]) -> str:

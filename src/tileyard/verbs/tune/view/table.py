@@ -16,7 +16,7 @@ from tileyard.show.words import (
     format_share,
     format_time,
 )
-from tileyard.verbs.tune.result.records import TableResult
+from tileyard.verbs.tune.result.records import CurvePoint, TableResult
 from tileyard.verbs.tune.view.study import (
     BUSY_TEXT,
     NOTEBOOK_WIDTH,
@@ -33,7 +33,7 @@ def print_dispatch(console: Console, result: TableResult, home: Path) -> None:
     print_table(console, _table(result), joins_equal=True)
     if len(result.curve) > 1:
         print_table(console, _curve(result))
-    for line in _lines(result, home):
+    for line in list_table_lines(result, home):
         console.print(line, soft_wrap=True, highlight=False)
 
 
@@ -70,14 +70,24 @@ def _curve(result: TableResult) -> Table:
     table = Table(title="coverage", header_style="bold")
     for name in ("configs", f"shapes within {100 * result.within:.3g} %", "worst slowdown"):
         table.add_column(name, justify="right")
-    shown = list(enumerate(result.curve, start=1))
-    for number, point in [*shown[:-1][: POINTS - 1], shown[-1]]:
-        worst = "unknown" if point.worst is None else f"{point.worst:.3f} x"
-        table.add_row(str(number), format_share(point.share, 1), worst)
+    for number, point in list_points(result):
+        table.add_row(str(number), format_share(point.share, 1), say_worst(point))
     return table
 
 
-def _lines(result: TableResult, home: Path) -> list[Text]:
+def list_points(result: TableResult) -> list[tuple[int, CurvePoint]]:
+    """The first points of the curve and the last one, each with its number of configs."""
+    points = list(enumerate(result.curve, start=1))
+    return [*points[:-1][: POINTS - 1], *points[-1:]]
+
+
+def say_worst(point: CurvePoint) -> str:
+    """The largest slowdown of a shape."""
+    return "unknown" if point.worst is None else f"{point.worst:.3f} x"
+
+
+def list_table_lines(result: TableResult, home: Path) -> list[Text]:
+    """The lines below a dispatch table, what it serves last."""
     trials = [trial for study in result.studies for trial in study.trials]
     known = sum(study.reused for study in result.studies)
     text = (

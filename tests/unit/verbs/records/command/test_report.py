@@ -10,12 +10,12 @@ from tests.unit.show.run_events import ended, planned, started
 from tests.unit.show.suite_results import one_of_each
 from tests.unit.verbs.regress.view.test_regress import RESULT
 from tests.unit.verbs.tune.view.test_figure import make_grid
+from tests.unit.verbs.tune.view.test_table import TABLE
 
 from tileyard.base.model import Record
 from tileyard.cli.main import main
 from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
-from tileyard.verbs.tune.result.records import TableResult
 
 
 class Odd(Record):
@@ -29,10 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory with a run of each kind that has pages, the suite's last, and one of another kind."""
     monkeypatch.setenv("TILEYARD_HOME", str(tmp_path))
     study = make_grid()
-    shapes = TableResult(
-        run="t", kernel="k", target="cpu", within=0.05, studies=(study, study), rows=()
-    )
-    for run, result in {"o": Odd(number=1), "study": study, "t": shapes, "diff": RESULT}.items():
+    for run, result in {"o": Odd(number=1), "study": study, "t": TABLE, "diff": RESULT}.items():
         keep_result(tmp_path, run, result)
     keep_result(tmp_path, "suite", one_of_each())
     with EventLog(tmp_path, "suite") as log:
@@ -52,7 +49,7 @@ def test_each_kind_of_run_has_a_page(home: Path, capsys: pytest.CaptureFixture[s
     output = home / "page.html"
     titles = {
         "study": "gemm M=8",
-        "t": "2 results",
+        "t": "3 results",
         "diff": "working tree against main (1a2b3c4d5e)",
     }
     for run, title in titles.items():

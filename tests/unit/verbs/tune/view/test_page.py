@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.unit.show.test_views import result, trial
 from tests.unit.verbs.tune.view.test_figure import make_grid
+from tests.unit.verbs.tune.view.test_table import TABLE
 
 from tileyard.base.events import StudyAdvanced
 from tileyard.base.model import Outcome
@@ -14,8 +15,9 @@ from tileyard.cli.main import main
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
-from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult
+from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
+from tileyard.verbs.tune.view.table_page import describe_shapes
 
 LOG = RunLog(home=Path("/home/t"))
 
@@ -128,3 +130,33 @@ def test_a_replay_has_no_report(capsys: pytest.CaptureFixture[str]) -> None:
     """As it is no run."""
     assert main(["tune", "--replay", "space.jsonl", "--report", "x.html"]) == 2
     assert "--report has no effect with --replay: there is no run" in capsys.readouterr().err
+
+
+def test_a_study_of_many_shapes_begins_with_its_table() -> None:
+    """Each shape with its config and what that costs, what fewer configs would do, and a part for each."""
+    subjects = describe_shapes(TABLE, LOG)
+    assert [one.title for one in subjects] == [
+        *("gemm: a config for each shape", "gemm M=8", "gemm M=9"),
+    ]
+    assert subjects[0].answer == (
+        "2 configs for 1 shape, each within 5 % of its best (the worst: 1.010 x)."
+    )
+    page = render_report(subjects)
+    rows = re.findall(r"<td>([^<]*)</td><td class=\"wide\">([^<]*)</td>", page)
+    assert ("decode: M=8", "tile=2") in rows
+    assert ("M=9", "no config passed") in rows
+    assert "What fewer configs would do" in page
+
+
+def test_a_pareto_set_is_drawn() -> None:
+    """With the amounts of the second measure."""
+    study = make_grid()
+    measured = study.trials[0].measurement
+    assert measured is not None
+    member = Tradeoff(trial="r.0", config={"b": 7}, measurement=measured, amount=2048.0)
+    subject = describe_study(change(study, second="shared_bytes", pareto=(member,)), LOG)
+    (section,) = [one for one in subject.sections if one.name == "pareto"]
+    page = render_report([subject])
+    assert section.title == "Pareto set of latency and shared_bytes"
+    assert '<td class="wide">b=7</td>' in page
+    assert ">2 KiB<" in page
