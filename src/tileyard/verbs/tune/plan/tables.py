@@ -1,6 +1,6 @@
 """The verb ``tune`` for many shapes: one study per shape, in one run, and the dispatch table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ import msgspec
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.events import Note, RunStarted, StopReason
-from tileyard.base.model import Device
+from tileyard.base.model import BuildKey, Case, Device
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import Authors
+from tileyard.engine.yard import Rank
 from tileyard.service.bench import Bench
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.choices import add_choices, list_choices
@@ -82,6 +83,7 @@ async def open_table(
     changed: dict[str, Any] = {
         "source": source,
         "fold": fold,
+        "rank": _join_ranks({one.folder: p.rank for one, p in zip(studies, plans, strict=True)}),
         "begun": RunStarted(
             title=f"{first.begun.title} for {count_of(len(studies), 'shape')}",
             target=first.begun.target,
@@ -94,6 +96,17 @@ async def open_table(
         "find_excess": lambda: min((plan.find_excess() for plan in plans), key=bool),
     }
     return Plan(**{**vars(first), **changed})
+
+
+def _join_ranks(ranks: Mapping[str, Rank | None]) -> Rank | None:
+    """Has each strategy learn of its own binaries, by folder. Times of different shapes give no order."""
+
+    def rank(case: Case, build: BuildKey) -> None:
+        own = ranks[f"{case.id.partition('/')[0]}/"]
+        if own is not None:
+            own(case, build)
+
+    return rank if any(ranks.values()) else None
 
 
 def write_down(home: Path, result: TableResult) -> None:

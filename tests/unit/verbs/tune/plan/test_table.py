@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,17 @@ from tests.unit.verbs.tune.plan.test_study import StillClock, measured
 
 from tileyard.base.errors import UsageError
 from tileyard.base.events import Note, RunStarted
-from tileyard.base.model import Batch, Device, Keys, Outcome, Trial, Value
+from tileyard.base.model import (
+    Batch,
+    BuildKey,
+    Case,
+    Device,
+    KernelWork,
+    Keys,
+    Outcome,
+    Trial,
+    Value,
+)
 from tileyard.service.runs import Plan
 from tileyard.verbs.tune.options import Shape, StartTable, TuneOptions, TuneRequest, start_tune
 from tileyard.verbs.tune.plan import table, tables
@@ -235,34 +246,64 @@ def test_a_strategy_with_a_process_of_its_own_is_for_one_shape() -> None:
         asyncio.run(open_table(start, cast(Any, None), [DEVICE], cast(Any, None)))
 
 
+def open_plans(monkeypatch: pytest.MonkeyPatch, plans: Iterable[Plan[Any]]) -> Plan[TableResult]:
+    """The plan of a table of the studies with these plans."""
+    left = iter(plans)
+
+    async def open_next(*_: object) -> Plan[Any]:
+        return next(left)
+
+    monkeypatch.setattr(tables, "open_study", open_next)
+    bench = cast(Any, SimpleNamespace(store=None))
+    return asyncio.run(open_table(start_many({}), bench, [DEVICE], cast(Any, None)))
+
+
+def plan_of(study: Study, **fields: Any) -> Plan[Any]:  # noqa: ANN401 - of any type
+    """A study's plan."""
+    return Plan(
+        source=study,
+        fold=cast(Any, None),
+        authors=cast(Any, None),
+        grounds={},
+        begun=RunStarted(title="tune k", run="", cases=5),
+        find_excess=lambda: "",
+        **fields,
+    )
+
+
 def test_notes_of_studies_are_those_of_their_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What several have in common is printed once, and what won elsewhere is counted in one line."""
     run = Run({1: {16: 1.0}, 2: {16: 1.0}, 3: {16: 1.0}})
     studies = [one.study for one in run.studies]
     for study in studies[:2]:
         study.space.origins = ("M=4",)
-    plans = iter(
-        Plan(
-            source=study,
-            fold=cast(Any, None),
-            authors=cast(Any, None),
-            grounds={},
-            begun=RunStarted(title="tune k", run="", cases=5),
-            notes=[Note(text=text) for text in ("common", study.space.describe_start()) if text],
-            find_excess=lambda: "",
-        )
-        for study in studies
-    )
-
-    async def open_next(*_: object) -> Plan[Any]:
-        return next(plans)
-
-    monkeypatch.setattr(tables, "open_study", open_next)
-    bench = cast(Any, SimpleNamespace(store=None))
-    plan = asyncio.run(open_table(start_many({}), bench, [DEVICE], cast(Any, None)))
+    texts = [("common", study.space.describe_start()) for study in studies]
+    notes = [[Note(text=text) for text in told if text] for told in texts]
+    plan = open_plans(monkeypatch, map(lambda one, of: plan_of(one, notes=of), studies, notes))
     told = [note.text for note in plan.notes]
     assert told == ["common", "configs that won elsewhere are tried first for 2 shapes"]
     assert (plan.begun.title, plan.begun.cases) == ("tune k for 3 shapes", 15)
+    assert plan.rank is None
+
+
+def test_each_strategy_learns_of_its_own_binaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of those of other shapes; and nothing is ranked, as a small shape would always come first."""
+    run = Run({1: {16: 1.0}, 2: {16: 1.0}, 3: {16: 1.0}})
+    heard: list[tuple[int, str]] = []
+
+    def rank_as(number: int, case: Case, build: BuildKey) -> float:
+        heard.append((number, f"{case.id} {build}"))
+        return 1.0
+
+    plans = [
+        plan_of(one.study, rank=partial(rank_as, number) if number != 3 else None)
+        for number, one in enumerate(run.studies, start=1)
+    ]
+    rank = open_plans(monkeypatch, plans).rank
+    assert rank is not None
+    cases = [Case(id=f"s{number}/c1", work=KernelWork()) for number in (2, 1, 3)]
+    assert [rank(case, BuildKey("b")) for case in cases] == [None] * 3
+    assert heard == [(2, "s2/c1 b"), (1, "s1/c1 b")]
 
 
 def test_what_has_not_met_is_in_no_table() -> None:
