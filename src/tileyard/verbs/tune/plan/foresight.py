@@ -97,6 +97,11 @@ class Foresight:
         """Something was proposed, or has ended."""
         self._news.set()
 
+    def raise_error(self) -> None:
+        """Raise what ended it, if that was an error of the strategy."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
     async def close(self) -> None:
         """End it. Repeatable."""
         self._task.cancel()

@@ -143,6 +143,8 @@ class OpenSpace:
             missing = count - len(self.configs)
             width = min(CHUNK, max(missing, 2 * width)) if self.strategy.learns else CHUNK
             proposed = await self.thread.ask(partial(self.strategy.ask, width))
+            if self.foresight is not None:
+                self.foresight.raise_error()  # it may have heard of it in place of this question
             self._wake()
             if not proposed:
                 return

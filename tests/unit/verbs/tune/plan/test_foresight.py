@@ -12,6 +12,7 @@ from tileyard.base.errors import DamagedError
 from tileyard.base.model import BuildKey, Measurement, Outcome
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.foresight import Count, Foresight, list_subjects
+from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
 from tileyard.verbs.tune.plan.strategies.model import Model
 from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
@@ -95,6 +96,38 @@ def test_what_fails_too_often_ends_the_counting(end: Failed | DamagedError, know
     assert asyncio.run(watch(model, count)) == ["killed"]
     assert len(asked) == known
     assert not model._rows
+
+
+@pytest.mark.parametrize("method", ["tell", "list_unforeseen"])
+def test_an_error_of_a_strategy_ends_the_study(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it raised, although only the counting heard of it; not once that is closed."""
+    model = Model(BLOCKS, trials=4, seed=0)
+
+    def fail(_: object) -> None:
+        raise ArithmeticError("no model fits")
+
+    async def count(_: Config) -> Work:
+        return {}
+
+    async def search() -> None:
+        space = OpenSpace(kernel="k", arguments={}, size=4, flops=0.0, wanted=4, points=BLOCKS)
+        space.strategy = model
+        space.foresight = Foresight(model, space.thread, count, asyncio.Lock(), print)
+        await space.draw(1)
+        monkeypatch.setattr(model, method, fail)
+        space.tell(make_trial("t", config=space.configs[0]))
+        await asyncio.wait({space.foresight._task})
+        with pytest.raises(ArithmeticError, match="no model fits"):
+            await space.draw(2)
+        monkeypatch.undo()
+        space.foresight = Foresight(model, space.thread, count, asyncio.Lock(), print)
+        await space.foresight.close()
+        await space.draw(3)
+        assert len(space.configs) == 3
+
+    asyncio.run(search())
 
 
 def test_what_is_not_kept_teaches_nothing(tmp_path: Path) -> None:
