@@ -41,7 +41,7 @@ USUAL_NS: Final = {
 """What each amount costs, as a guess that no trial has changed."""
 USUAL: Final[Floats] = np.log(list(USUAL_NS.values()))
 LARGEST: Final = 1e30
-"""A larger amount is none of a launch, but of a foreign tuner's file."""
+"""A larger amount, or one below its inverse, is none of a launch, but of a foreign tuner's file."""
 CERTAINTY: Final = 0.02
 """Weight of this guess beside the squared errors of logarithms of times."""
 
@@ -54,7 +54,7 @@ def list_amounts(work: Mapping[str, Value], units: int) -> list[float]:
     known = {
         name: float(value)
         for name, value in work.items()
-        if isinstance(value, int | float) and 0 < value < LARGEST
+        if isinstance(value, int | float) and 1 / LARGEST < value < LARGEST
     }
     tiles = known.get("shared_tile_bytes", 0.0) + known.get("private_tile_bytes", 0.0)
     for name, cache in CACHES_BYTES.items():

@@ -229,7 +229,7 @@ def test_binaries_say_what_runs_first_and_what_others_will_be(seed: int) -> None
     assert not (low and high) or max(low) < min(high)
 
 
-@pytest.mark.parametrize("value", ["x", -1, math.nan, math.inf, None, 0, 50])
+@pytest.mark.parametrize("value", ["x", -1, math.nan, math.inf, None, 0, 1e-310, 50])
 def test_numbers_of_a_binary_that_make_no_sense_are_none(value: float | str | None) -> None:
     """As in a recorded space that somebody wrote by hand; an occupancy above 1 is 1."""
     strategy = Model(TILES, trials=9, seed=0)
