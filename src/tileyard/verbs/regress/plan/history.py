@@ -23,7 +23,7 @@ PENALTY: Final = 6.0
 FEWEST: Final = 2
 """Fewest runs of a level: a single one may be an outlier."""
 Place = tuple[str, str, str, str]
-"""Case, target, device, and the device's identity."""
+"""Case, target, device, and the device's identity, which is empty if unrecorded."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 MORE: Final = 3
 """Most further runs that are awaited for a change."""
@@ -45,6 +45,42 @@ class Point(Record):
     low_ns: float
     high_ns: float
     processes: int
+
+
+class Timed(Record):
+    """A side of a case that a run timed at a place, and the name of its binary."""
+
+    case: str
+    side: str
+    target: str
+    device: str
+    silicon: str
+    binary: str
+    point: Point
+
+    @property
+    def place(self) -> Place:
+        """Where it was timed."""
+        return self.case, self.target, self.device, self.silicon
+
+
+class Built(Record):
+    """A side of a case that a run built, timed or not, and the name of its binary."""
+
+    case: str
+    side: str
+    target: str
+    binary: str
+    run: str
+    at: float
+    revision: str
+
+
+class Found(Record):
+    """What runs have recorded of cases: all that their histories are made from."""
+
+    timed: tuple[Timed, ...] = ()
+    built: tuple[Built, ...] = ()
 
 
 class Shift(Record):
@@ -104,16 +140,66 @@ def collect_history(
     """The series of a case and those below it in trials of ``regress``. ``commits`` have parents first; a
     series with a revision that is not among them is in the order of its runs.
     """
-    ranks = {commit: number for number, commit in enumerate(commits)}
-    members = [trial for trial in trials if trial.side and trial.case.endswith(f"/{trial.side}")]
-    builds = [one for one in members if one.case == one.batch and one.outcome in WELL]
-    timed = [one for one in members if one.case == f"{one.batch}/{one.side}" and _is_timed(one)]
-    timed.sort(key=lambda one: (_place_of(one), one.started_at))
-    series: list[Series] = []
-    for place, own in itertools.groupby(timed, key=_place_of):
-        for side, points in _find_points(place, list(own), builds).items():
-            series.append(_order(place, side, points, margin, ranks))
+    series = list_series(find_times(trials), margin, commits)
     return CaseHistory(case=case, margin=margin, series=tuple(series))
+
+
+def find_times(trials: Iterable[Trial]) -> Found:
+    """What trials of ``regress``, of any runs, say of their cases' histories."""
+    members = [one for one in trials if is_compared(one)]
+    # Different sources may give the same binary; only trials of builds record its name.
+    builds = [one for one in members if one.case == one.batch and one.outcome in WELL]
+    binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
+    groups: dict[tuple[Place, str, str], list[Trial]] = {}
+    for one in members:
+        if one.case == f"{one.batch}/{one.side}" and one.measurement and one.outcome in WELL:
+            groups.setdefault((_place_of(one), one.side, one.run), []).append(one)
+    timed = []
+    for ((case, target, device, silicon), side, _), own in groups.items():
+        own.sort(key=lambda one: one.started_at)
+        timed.append(
+            Timed(
+                case=case,
+                side=side,
+                target=target,
+                device=device,
+                silicon=silicon,
+                binary=binaries.get(own[0].keys.build, own[0].keys.build),
+                point=_as_point(own),
+            )
+        )
+    built = [
+        Built(
+            case=one.case.removesuffix(f"/{one.side}"),
+            side=one.side,
+            target=one.target,
+            binary=binaries[one.keys.build],
+            run=one.run,
+            at=one.started_at,
+            revision=one.revision,
+        )
+        for one in builds
+    ]
+    return Found(timed=tuple(timed), built=tuple(built))
+
+
+def is_compared(trial: Trial) -> bool:
+    """Whether a trial is of ``regress``."""
+    return bool(trial.side) and trial.case.endswith(f"/{trial.side}")
+
+
+def list_series(found: Found, margin: float, commits: Sequence[str] = ()) -> Iterator[Series]:
+    """The series of what was found, place by place, and there side by side; see ``collect_history``."""
+    ranks = {commit: number for number, commit in enumerate(commits)}
+    by_place: dict[Place, list[Timed]] = {}
+    for one in found.timed:
+        by_place.setdefault(one.place, []).append(one)
+    built_of: dict[tuple[str, str], list[Built]] = {}
+    for built in found.built:
+        built_of.setdefault((built.case, built.target), []).append(built)
+    for place, own in sorted(by_place.items(), key=lambda item: item[0]):
+        for side, points in _find_points(own, built_of.get(place[:2], ())).items():
+            yield _order(place, side, points, margin, ranks)
 
 
 def _order(
@@ -200,45 +286,32 @@ def _compare(before: Sequence[float], after: Sequence[float], least: float) -> t
     return statistics.fmean(after) - statistics.fmean(before), half
 
 
-def _is_timed(trial: Trial) -> bool:
-    return trial.measurement is not None and trial.outcome in WELL
-
-
 def _place_of(trial: Trial) -> Place:
     """The place of a trial: its case, which is the batch without its number, target, device and silicon."""
     return trial.batch.rpartition("/")[0], trial.target, trial.device, trial.silicon
 
 
-def _find_points(
-    place: Place, timed: Sequence[Trial], builds: Sequence[Trial]
-) -> dict[str, list[Point]]:
+def _find_points(timed: Sequence[Timed], builds: Sequence[Built]) -> dict[str, list[Point]]:
     """The points of each side at a place."""
-    case, target, _, _ = place
-    groups: dict[tuple[str, str], list[Trial]] = {}
-    for trial in timed:
-        groups.setdefault((trial.side, trial.run), []).append(trial)
-    points = {key: _as_point(own) for key, own in groups.items()}
-    # Different sources may give the same binary; only trials of builds record its name.
-    binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
+    points: dict[tuple[str, str], Point] = {}
     known: dict[str, list[Point]] = {}
-    for key, own in groups.items():
-        build = own[0].keys.build
-        known.setdefault(binaries.get(build, build), []).append(points[key])
+    for one in sorted(timed, key=lambda one: one.point.at):
+        points[one.side, one.point.run] = one.point
+        known.setdefault(one.binary, []).append(one.point)
     for built in builds:
-        is_here = built.case == f"{case}/{built.side}" and built.target == target
-        same = known.get(binaries[built.keys.build], ())
-        if is_here and same and (built.side, built.run) not in points:
+        same = known.get(built.binary)
+        if same and (built.side, built.run) not in points:
             points[built.side, built.run] = _borrow(built, same)
     sides: dict[str, list[Point]] = {}
-    for (side, _), point in sorted(points.items()):
+    for (side, _), point in sorted(points.items(), key=lambda item: item[0]):
         sides.setdefault(side, []).append(point)
     return sides
 
 
-def _borrow(built: Trial, same: Sequence[Point]) -> Point:
-    nearest = min(same, key=lambda point: abs(point.at - built.started_at))
+def _borrow(built: Built, same: Sequence[Point]) -> Point:
+    nearest = min(same, key=lambda point: abs(point.at - built.at))
     return msgspec.structs.replace(
-        nearest, run=built.run, at=built.started_at, revision=built.revision, processes=0
+        nearest, run=built.run, at=built.at, revision=built.revision, processes=0
     )
 
 
