@@ -76,6 +76,14 @@ class CaseTimes(Record):
     after_s: Sequence[float]
 
 
+class RecordedRun(Record):
+    """A run, when its first trial began, and the number of its trials."""
+
+    run: str
+    started_at: float
+    trials: int
+
+
 class TrialQuery(Record):
     """Selects trials to list; an empty field, or ``limit`` 0, selects all. ``kernel`` is a trial's,
     or its testcase; ``case`` an id, or leading parts up to a slash; ``run_keys`` match any.
@@ -145,6 +153,9 @@ class Store(Protocol):
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that match ``query``, newest first."""
+
+    def list_runs(self) -> list[RecordedRun]:
+        """All runs that have trials, the oldest first."""
 
     def get_trial(self, id_prefix: str) -> Trial:
         """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""

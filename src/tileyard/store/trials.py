@@ -17,6 +17,7 @@ from tileyard.store.base import (
     MOUNTS,
     REUSABLE,
     CaseTimes,
+    RecordedRun,
     RunTime,
     Store,
 )
@@ -207,6 +208,20 @@ class TrialStore(Store):
             is_its = suite_trials.c.suite == query.suite
             conditions.append(select(suite_trials.c.number).where(_IS_ITS_PART, is_its).exists())
         return self._select(conditions, query.limit)
+
+    def list_runs(self) -> list[RecordedRun]:
+        """All runs that have trials, the oldest first."""
+        # Both columns are in the index of runs, so no row is read.
+        began = func.min(trials.c.started_at)
+        statement = select(trials.c.run, began, func.count()).group_by(trials.c.run)
+        with self._database.reading() as connection:
+            rows = [tuple(row) for row in connection.execute(statement)]
+        found = [
+            RecordedRun(run=run, started_at=at, trials=count)
+            for run, at, count in rows
+            if isinstance(run, str) and isinstance(at, float)
+        ]
+        return sorted(found, key=lambda one: (one.started_at, one.run))
 
     def get_trial(self, id_prefix: str) -> Trial:
         """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""
