@@ -30,6 +30,7 @@ from tileyard.verbs.passes import command as passes
 from tileyard.verbs.records.command import cache, choices, config, history, report, show, trials
 from tileyard.verbs.reduce.command import reduce
 from tileyard.verbs.regress.command import bisect, regress
+from tileyard.verbs.site import command as site
 from tileyard.verbs.strategies import command as strategies
 from tileyard.verbs.test.command import plan, test
 from tileyard.verbs.trace import command as trace_command
@@ -158,6 +159,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("compile", compile_command.compile_configs, None),
     ("plan", plan.plan, None),
     ("history", history.history, None),
+    ("site", site.site, None),
     ("show", show.show, None),
     ("report", report.report, None),
     ("trace", trace_command.trace, None),

@@ -67,6 +67,14 @@ class Project:
         words = ("rev-list", "--topo-order", "--reverse", "--ignore-missing")
         return _git(self.root, *words, *commits, "--").splitlines()
 
+    def read_subjects(self, commits: Iterable[str]) -> dict[str, str]:
+        """The first line of the message of each of these commits, which exist."""
+        named = sorted(commits)
+        if not named:
+            return {}
+        listed = _git(self.root, "show", "-s", "--format=%H%x00%s", *named, "--").splitlines()
+        return dict(line.split("\0", 1) for line in listed if "\0" in line)
+
     def describe_changes(self) -> str:
         """Describes the working tree: its commit, and the number of files that differ from it."""
         commit = _git(self.root, "rev-parse", f"--short={SHORT}", "HEAD")

@@ -85,12 +85,12 @@ class _Decided:
 
     def find(self, run: str, trial: Trial) -> Measurement | None:
         """The time of a trial's binary in the finals of a run."""
-        study = _name_study(trial)
+        study = name_study(trial)
         if (run, study) not in self._known:
             its = [
                 one
                 for one in self._store.list_trials(TrialQuery(run=run, limit=0))
-                if _name_study(one) == study
+                if name_study(one) == study
             ]
             screened = [one for one in its if _is_timed(one) and one.outcome in WELL] or [trial]
             self._known[run, study] = dict(_judge(its, screened))
@@ -116,6 +116,26 @@ def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple
                 yield from ((name, final.measurement) for name in (key, binaries[key]) if name)
 
 
+def find_winner(trials: Sequence[Trial]) -> tuple[Trial, Measurement] | None:
+    """The winner of the finals that a study held in its own run, and its time there; None if there were none,
+    they were disturbed, or their times are of an earlier run.
+    """
+    screened = [one for one in trials if _is_timed(one) and one.outcome in WELL]
+    finals = select_last(filter(is_final, trials))
+    passed = [one for one in finals if one.measurement and one.outcome in WELL and not one.control]
+    if not passed or any(one.reused for one in passed) or find_culprit(screened, finals)[0]:
+        return None
+    confidence = passed[0].measurement.confidence if passed[0].measurement else 0.0
+    verdict = judge_finals(passed, finals, confidence)
+    winner = verdict.best
+    if winner is None:
+        return None
+    key = canonical_json(winner.config)
+    own = (one.measurement for one in verdict.finals if canonical_json(one.config) == key)
+    measured = next(own, None)
+    return None if measured is None else (winner, measured)
+
+
 def is_screening(trial: Trial) -> bool:
     """Whether a trial is a config of a study by itself."""
     is_own = not (trial.side or trial.testcase or trial.control or is_final(trial))
@@ -126,7 +146,7 @@ def _is_timed(trial: Trial) -> bool:
     return trial.measurement is not None and is_screening(trial)
 
 
-def _name_study(trial: Trial) -> str:
+def name_study(trial: Trial) -> str:
     """The study of a trial within its run."""
     return canonical_json((trial.kernel, trial.arguments, trial.target, trial.silicon))
 

@@ -17,11 +17,14 @@ def record_runs(
     *,
     case: str = "scale/config-1",
     revisions: Sequence[str] = REVISIONS,
+    first: int = 0,
 ) -> None:
-    """A run for each time of head, one a day; of None the binary is base's, and nothing was timed."""
+    """A run for each time of head, one a day from the ``first`` on; of None the binary is base's, and nothing
+    was timed.
+    """
     noise = random.Random(7)
     with TrialStore.open(home) as store:
-        for day, time_ns in enumerate(times_ns):
+        for day, time_ns in enumerate(times_ns, first):
             head = BASE_NS if time_ns is None else time_ns
             build = "base" if time_ns is None else f"of {head}"
             sides = {"base": (BASE_NS, "base"), "head": (head, build)}

@@ -1,0 +1,1 @@
+"""What a site remembers of runs, and how that grows."""

@@ -1,0 +1,147 @@
+"""What the first page says of each series: its present time, its changes, and their commits."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+
+from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit, list_series
+from tileyard.verbs.site.plan.collecting import as_found
+from tileyard.verbs.site.result import Cause, Change, Failure, Ratio, Recorded, Row, Span
+
+BASE = "base"
+"""The side that the other one of a comparison is compared with."""
+FindSpan = Callable[[Point, Point], Span]
+"""The commits between two points."""
+
+
+def list_rows(
+    recorded: Recorded, margin: float, order: Sequence[str], released: Collection[str]
+) -> tuple[list[Series], list[Row]]:
+    """The series of a case, and a row for each but those of base. ``released`` are the commits of a release,
+    if any.
+    """
+    found = list(list_series(as_found(recorded), margin, order))
+    bases = {(one.device, one.silicon): one for one in found if one.side == BASE}
+    rows = []
+    for number, one in enumerate(found):
+        if one.side == BASE:
+            continue
+        base = bases.get((one.device, one.silicon))
+        series = found[number] = _blame_machine(one, base)
+        points, last = series.points, series.points[-1]
+        own = {point.run: point for point in base.points} if base else {}
+        rows.append(
+            Row(
+                recorded=recorded,
+                series=series,
+                base=compare(last, own[last.run]) if last.run in own else None,
+                before=compare(last, points[-2]) if len(points) > 1 else None,
+                since=_compare_release(points, released),
+                failure=find_failure(recorded.failures, last.at),
+            )
+        )
+    if not rows and (failure := find_failure(recorded.failures, 0.0)):
+        rows.append(Row(recorded=recorded, series=_no_series(recorded), failure=failure))
+    return found, rows
+
+
+def compare(now: Point, then: Point) -> Ratio:
+    """The ratio of two times. Its interval adds the variances of both."""
+    size = math.log(now.time_ns / then.time_ns)
+    half = math.hypot(*(math.log(one.high_ns / one.low_ns) / 2 for one in (now, then)))
+    return Ratio(
+        ratio=math.exp(size),
+        low=math.exp(size - half),
+        high=math.exp(size + half),
+        is_same=not now.processes,
+    )
+
+
+def _compare_release(points: Sequence[Point], released: Collection[str]) -> Ratio | None:
+    then = [one for one in points if find_commit(one.revision) in released]
+    return compare(points[-1], then[-1]) if then else None
+
+
+def find_failure(failures: Iterable[Failure], after: float) -> Failure | None:
+    """The latest failure after this time, if any."""
+    return max((one for one in failures if one.at > after), key=lambda one: one.at, default=None)
+
+
+def _no_series(recorded: Recorded) -> Series:
+    subject = recorded.subject
+    return Series(
+        case=subject.case,
+        side="",
+        target=subject.target,
+        device="",
+        silicon="",
+        is_by_commit=False,
+        points=(),
+        shifts=(),
+    )
+
+
+def _blame_machine(series: Series, base: Series | None) -> Series:
+    """The same series; a change that base had, too, between the same runs, is not of the code."""
+    if base is None or not series.shifts:
+        return series
+    had = [(base.points[one.last].run, base.points[one.first].run, one) for one in base.shifts]
+
+    def blame(shift: Shift) -> Shift:
+        ends = series.points[shift.last].run, series.points[shift.first].run
+        is_shared = any(
+            (last, first) == ends and one.low <= shift.high and shift.low <= one.high
+            for last, first, one in had
+        )
+        return msgspec.structs.replace(shift, is_of_code=False) if is_shared else shift
+
+    return msgspec.structs.replace(series, shifts=tuple(map(blame, series.shifts)))
+
+
+def list_causes(rows: Iterable[Row], find_span: FindSpan) -> list[Cause]:
+    """The changes of all rows by their commits, the worst first."""
+    groups: dict[tuple[str, bool], list[Change]] = {}
+    spans: dict[str, Span] = {}
+    for row in rows:
+        for shift in row.series.shifts:
+            points = row.series.points
+            span = find_span(points[shift.last], points[shift.first])
+            spans[span.key] = span
+            changes = groups.setdefault((span.key, shift.is_of_code), [])
+            changes.append(Change(row=row, shift=shift))
+    causes = [
+        Cause(
+            span=spans[key],
+            is_of_code=is_of_code,
+            changes=tuple(sorted(changes, key=lambda one: -one.shift.ratio)),
+        )
+        for (key, is_of_code), changes in groups.items()
+    ]
+    return sorted(causes, key=lambda one: (not one.is_of_code, -one.worst, one.span.key))
+
+
+def sort_rows(rows: Iterable[Row]) -> list[Row]:
+    """Rows that fail first, then those that became slower, the worst first, then faster, then all others."""
+
+    def key(row: Row) -> tuple[int, float, str, str, str]:
+        change = row.change
+        rank, size = 3, 0.0
+        if change is not None:
+            rank = 2 if change.ratio < 1 else 1
+            size = -abs(math.log(change.ratio))
+        if row.failure is not None:
+            rank = 0
+        subject = row.recorded.subject
+        return rank, size, subject.case, subject.target, row.series.device
+
+    return sorted(rows, key=key)
+
+
+def list_commits(all_recorded: Iterable[Recorded]) -> set[str]:
+    """All commits of which something is remembered."""
+    revisions = set()
+    for recorded in all_recorded:
+        revisions |= {one.revision for place in recorded.places for one in place.times}
+        revisions |= {one.revision for one in recorded.untimed}
+    return {find_commit(one) for one in revisions} - {""}

@@ -1,0 +1,130 @@
+"""Brings a site up to date: the runs that it does not know yet, the order of commits, and what follows."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tileyard.base.errors import HomeError, UsageError
+from tileyard.base.events import RunStarted
+from tileyard.base.model import Trial
+from tileyard.store.base import Store, TrialQuery
+from tileyard.store.events import read_events, run_file
+from tileyard.store.trials import has_records, open_store
+from tileyard.verbs.regress.plan.bisection import Commit
+from tileyard.verbs.regress.plan.history import Point, find_commit
+from tileyard.verbs.regress.plan.revisions import Project
+from tileyard.verbs.site.plan.collecting import collect_runs, drop_runs, join
+from tileyard.verbs.site.plan.overview import list_commits
+from tileyard.verbs.site.result import Manifest, Recorded, Span, Subject, name_end
+
+MOST_COMMITS: Final = 50
+"""Commits of a span that are remembered."""
+
+
+class Fresh:
+    """What runs say that a site does not know yet, or only in part, by cases; ``runs`` are their trials."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, int] = {}
+        self.cases: dict[Subject, Recorded] = {}
+        self.skipped: list[str] = []
+
+    def read(self, home: Path, known: Manifest) -> None:
+        """Read the store of a data directory. Raises UsageError if it has none, unless the site has runs."""
+        if not (home.is_dir() and has_records(home)):
+            if not known.runs:
+                raise UsageError(f"nothing is recorded in {home} yet")
+            return
+        with open_store(home) as store:
+            for one in store.list_runs():
+                if one.trials > max(known.runs.get(one.run, 0), self.runs.get(one.run, 0)):
+                    self._read_run(home, store, one.run)
+                    self.runs[one.run] = one.trials
+            if skipped := store.describe_skipped():
+                self.skipped.append(skipped)
+
+    def _read_run(self, home: Path, store: Store, run: str) -> None:
+        trials = store.list_trials(TrialQuery(run=run, limit=0))[::-1]
+        flops = _read_flops(home, run) if any(map(_is_of_study, trials)) else 0.0
+        for recorded in collect_runs(trials, {run: flops}):
+            known = self.cases.get(recorded.subject)
+            self.cases[recorded.subject] = join(known, recorded) if known else recorded
+
+    def add_to(self, known: dict[Subject, Recorded]) -> Iterator[Recorded]:
+        """Add all to what is ``known``, and yield the cases that this changes."""
+        grown = set(self.runs)  # those of which a part was known are replaced
+        for subject in [*known, *(one for one in self.cases if one not in known)]:
+            before, fresh = known.get(subject), self.cases.get(subject)
+            after = drop_runs(before, grown) if before else None
+            if fresh is not None:
+                after = join(after, fresh) if after else fresh
+            if after is not None and after != before:
+                known[subject] = after
+                yield after
+
+
+def _is_of_study(trial: Trial) -> bool:
+    return bool(trial.kernel) and not trial.side and not trial.testcase
+
+
+def _read_flops(home: Path, run: str) -> float:
+    """Floating-point operations of a launch, as the run began with; 0 if unknown."""
+    with contextlib.suppress(HomeError):
+        first = next(iter(read_events(run_file(home, run))), None)
+        if isinstance(first, RunStarted):
+            return first.flops
+    return 0.0
+
+
+class Commits:
+    """The commits of a site's runs, as far as git knows them here, or as the site remembers them."""
+
+    def __init__(self, folder: Path, manifest: Manifest, cases: Iterable[Recorded]) -> None:
+        self._project = Project.of(folder / "any")
+        self._spans = dict(manifest.spans)
+        commits = list_commits(cases)
+        self.order = manifest.order
+        self.subjects = manifest.subjects
+        if self._project is not None and commits:
+            ordered = tuple(
+                one for one in self._project.sort_commits(sorted(commits)) if one in commits
+            )
+            if len(ordered) >= len(self.order):
+                self.order = ordered
+            fresh = [one for one in ordered if one not in self.subjects]
+            self.subjects = {**self.subjects, **self._project.read_subjects(fresh)}
+        self.used: dict[str, Span] = {}
+        """The spans that were asked for."""
+
+    def find_span(self, last: Point, first: Point) -> Span:
+        """The commits that can have caused a change between two points."""
+        ends = find_commit(last.revision), find_commit(first.revision)
+        span = Span(last=name_end(last), first=name_end(first))
+        known = self._spans.get(span.key)
+        if known is None or not known.commits:
+            known = msgspec.structs.replace(span, commits=tuple(self._list_commits(*ends)))
+            self._spans[span.key] = known
+        self.used[span.key] = known
+        return known
+
+    def _list_commits(self, last: str, first: str) -> Sequence[Commit]:
+        if self._project is None or not last or not first or last == first:
+            return ()
+        with contextlib.suppress(UsageError):  # one is not an ancestor of the other
+            return self._project.list_commits(last, first)[-MOST_COMMITS:]
+        return ()
+
+    def find_released(self, name: str) -> frozenset[str]:
+        """A release's commits: its own and all before it. Raises UsageError if it is not known."""
+        if self._project is not None:
+            return frozenset(self._project.sort_commits([self._project.find(name)]))
+        found = [number for number, one in enumerate(self.order) if one.startswith(name)]
+        if len(found) != 1:
+            raise UsageError(
+                f"--release: {name} is not known: there is no git repository here",
+                "run it in the repository of the kernels, or name a commit that was timed",
+            )
+        return frozenset(self.order[: found[0] + 1])

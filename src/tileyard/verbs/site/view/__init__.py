@@ -1,0 +1,1 @@
+"""The pages, and what a command says that has written them."""

@@ -1,0 +1,130 @@
+"""Makes the pages of a site that are no longer up to date, and says what changed."""
+
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+import tileyard.pages
+import tileyard.verbs.site
+from tileyard.artifacts.objects import canonical_json, digest_parts
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
+from tileyard.base.wording import count_of
+from tileyard.show.console import say
+from tileyard.verbs.regress.plan.history import Series, find_commit
+from tileyard.verbs.site.plan.folder import INDEX, SiteFolder, digest_files
+from tileyard.verbs.site.plan.overview import find_failure, list_causes, list_rows, sort_rows
+from tileyard.verbs.site.plan.updating import Commits, Fresh
+from tileyard.verbs.site.result import Manifest, Overview, Recorded, Row, Span, Subject, name_end
+from tileyard.verbs.site.view.pages import render_case, render_index, say_answer
+
+FOLDERS: Final = tuple(
+    Path(one) for room in (tileyard.pages, tileyard.verbs.site) for one in room.__path__
+)
+"""What pages are made by: if it changes, all are made again."""
+
+
+class Made(Record):
+    """What a command has written: the first page, and the answer that it begins with."""
+
+    page: str
+    answer: str
+    runs: int
+    new_runs: int
+    cases: int
+    written: tuple[str, ...]
+
+
+def make_pages(site: SiteFolder, fresh: Fresh, release: str, margin: float) -> Made:
+    """Add what is fresh, and write what that changes. Raises UsageError if the site would be empty."""
+    before = site.manifest
+    cases = site.read_all()
+    for recorded in fresh.add_to(cases):
+        site.write_data(recorded)
+    if not cases:
+        raise UsageError(
+            "no run has timed anything yet",
+            "tileyard regress, tune and test time kernels and programs",
+        )
+    commits = Commits(Path.cwd(), before, cases.values())
+    released = commits.find_released(release) if release else frozenset()
+    rows: list[Row] = []
+    series_of: dict[Subject, list[Series]] = {}
+    for subject, recorded in sorted(cases.items(), key=lambda item: item[0].file):
+        series_of[subject], own = list_rows(recorded, margin, commits.order, released)
+        rows += own
+    causes = list_causes(rows, commits.find_span)
+    makers = digest_files(
+        sorted(one for folder in FOLDERS for one in folder.rglob("*.*") if _is_maker(one))
+    )
+    pages: dict[str, str] = {}
+    for subject, all_series in series_of.items():
+        used = _name_used(cases[subject], all_series, commits)
+        pages[subject.file] = digest_parts("page", makers, used)
+        if before.pages.get(subject.file) != pages[subject.file] or not site.has_page(subject):
+            site.write_page(subject, _render(cases[subject], all_series, commits))
+    runs = before.runs | fresh.runs
+    overview = Overview(
+        rows=tuple(sort_rows(rows)),
+        causes=tuple(causes),
+        runs=len(runs),
+        margin=margin,
+        release=release,
+    )
+    manifest = Manifest(
+        runs=runs,
+        pages=pages,
+        order=commits.order,
+        subjects=commits.subjects,
+        spans=commits.used,
+    )
+    site.write_index(render_index(overview, commits.subjects), manifest)
+    return Made(
+        page=str(site.root / INDEX),
+        answer=say_answer(overview),
+        runs=len(runs),
+        new_runs=len(fresh.runs),
+        cases=len(cases),
+        written=tuple(site.written),
+    )
+
+
+def _is_maker(file: Path) -> bool:
+    return file.suffix in (".py", ".html", ".css", ".js")
+
+
+def _name_used(recorded: Recorded, all_series: list[Series], commits: Commits) -> str:
+    """All that the page of a case is made from."""
+    spans = [
+        commits.used.get(_key(series, number)) for series in all_series for number in _ends(series)
+    ]
+    revisions = {point.revision for series in all_series for point in series.points}
+    named = {find_commit(one) for one in revisions}
+    subjects = {one: commits.subjects[one] for one in named if one in commits.subjects}
+    return canonical_json((recorded, all_series, spans, subjects))
+
+
+def _ends(series: Series) -> list[tuple[int, int]]:
+    return [(one.last, one.first) for one in series.shifts]
+
+
+def _key(series: Series, ends: tuple[int, int]) -> str:
+    last, first = (name_end(series.points[one]) for one in ends)
+    return Span(last=last, first=first).key
+
+
+def _render(recorded: Recorded, all_series: list[Series], commits: Commits) -> str:
+    last = max((one.points[-1].at for one in all_series if one.points), default=0.0)
+    failure = find_failure(recorded.failures, last)
+    return render_case(recorded, all_series, failure, commits.used, commits.subjects)
+
+
+def print_made(console: Console, made: Made) -> None:
+    """Print the answer, and where the pages are."""
+    say(console, made.answer)
+    new = f"{count_of(made.new_runs, 'new run')} of {made.runs}"
+    pages = count_of(len(made.written), "file")
+    say(
+        console, f"{made.page}: {count_of(made.cases, 'case')}, {new}, {pages} written", style="dim"
+    )

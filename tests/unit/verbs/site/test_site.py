@@ -1,0 +1,339 @@
+"""A team's site: what its first page names, what a further run rewrites, and what is refused."""
+
+import random
+import re
+from collections.abc import Sequence
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, REVISIONS, record_runs
+from tests.unit.verbs.site.histories import (
+    PLANTED,
+    RUNS,
+    SLOWED,
+    STEADY,
+    make_repository,
+    record_history,
+    record_study,
+    record_suite,
+)
+
+from tileyard.base.events import RunStarted
+from tileyard.base.model import Outcome, Trial
+from tileyard.cli.main import main
+from tileyard.store.base import TrialQuery
+from tileyard.store.events import EventLog
+from tileyard.store.trials import TrialStore
+from tileyard.testing.stores import make_trial
+from tileyard.verbs.site.result import Subject
+
+HOSTILE = "<script>alert(1)</script>/../../escape\u202e\"'&\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, tuple[str, ...]]:
+    """A repository of 40 commits, a home with 60 runs, and the commits."""
+    folder = tmp_path_factory.mktemp("history")
+    commits = make_repository(folder / "repository")
+    record_history(folder / "home", commits)
+    return folder / "repository", folder / "home", commits
+
+
+@pytest.fixture
+def in_repository(
+    made: tuple[Path, Path, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, tuple[str, ...]]:
+    """The home, and the commits, in whose repository commands run."""
+    repository, home, commits = made
+    monkeypatch.chdir(repository)
+    return home, commits
+
+
+def make_site(folder: Path, *homes: Path, more: Sequence[str] = ()) -> None:
+    """Write or update a site from these homes."""
+    named = [word for home in homes for word in ("--home", str(home))]
+    assert main(["site", str(folder), *named, *more]) == 0
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """All files of a site."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def make_case(run: str, **fields: Any) -> Trial:  # noqa: ANN401 - of any type
+    """A trial of a suite's case, the only one of its run."""
+    usual = {"kernel": "", "arguments": {}, "config": {}, "target": "command", "measurement": None}
+    return make_trial(f"{run}.1", **{**usual, "run": run, "run_s": 1.0, **fields})
+
+
+def text_of(page: str | bytes) -> str:
+    """What a reader sees of a page."""
+    text = page.decode() if isinstance(page, bytes) else page
+    body = re.sub(r"<(style|script|title)\b.*?</\1>", "", text, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def rows_of(folder: Path) -> list[str]:
+    """The rows of the table of all cases, as text."""
+    page = (folder / "index.html").read_text()
+    table = page[page.index('id="cases"') :]
+    rows = table[table.index("<tbody>") : table.index("</tbody>")].split("</tr>")[:-1]
+    return [text_of(row) for row in rows]
+
+
+def page_of(folder: Path, case: str, kind: str = "comparison", target: str = "cpu") -> str:
+    """The page of a case, as text."""
+    subject = Subject(kind=kind, case=case, target=target)  # type: ignore[arg-type]
+    return text_of((folder / "cases" / f"{subject.file}.html").read_text())
+
+
+def test_a_planted_change_is_on_the_first_page_with_its_commit(
+    in_repository: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    """Of 60 runs over 40 commits: the case is first, and no other one has changed; its page leads there."""
+    home, commits = in_repository
+    make_site(tmp_path, home, more=["--release", "v1"])
+    page = (tmp_path / "index.html").read_text()
+    answer = text_of(page[page.index('class="answer"') + 15 : page.index("</header>")])
+    assert f"1 of 6 cases is slower, most {SLOWED} on cpu:0: +6." in answer
+    assert f"since commit {commits[PLANTED][:10]}: Softmax rounds once." in answer
+    causes = text_of(page[page.index('id="changes"') : page.index('id="all"')])
+    assert causes.count("▲") + causes.count("slower") == 1
+    assert f"{commits[PLANTED][:10]} Softmax rounds once" in causes
+    first, *others = rows_of(tmp_path)
+    assert first.startswith(SLOWED)
+    assert f"at {commits[PLANTED][:10]}" in first
+    assert len(others) == len(STEADY)
+    assert all(" at " not in row for row in others)
+    shown = page_of(tmp_path, SLOWED)
+    assert f"with commit {commits[PLANTED][:10]}: Softmax rounds once." in shown
+    assert "60 runs, the newest first" in shown
+    assert all(commit[:10] in shown for commit in commits[:-1])
+
+
+def test_a_further_run_rewrites_what_it_changed_and_no_more(
+    in_repository: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    """Run 61 timed two cases, in a home of its own: all else stays, and the result is that of all at once."""
+    home, commits = in_repository
+    site = tmp_path / "site"
+    make_site(site, home)
+    before = read_files(site)
+    times = {path: (site / path).stat().st_mtime_ns for path in before}
+    for case in (SLOWED, STEADY[0]):
+        revisions = (*REVISIONS[:RUNS], commits[-1])
+        record_runs(tmp_path / "later", [BASE_NS], case=case, revisions=revisions, first=RUNS)
+    make_site(site, tmp_path / "later")
+    after = read_files(site)
+    files = {
+        Subject(kind="comparison", case=case, target="cpu").file for case in (SLOWED, STEADY[0])
+    }
+    expected = {
+        f"{folder}/{file}{end}"
+        for file in files
+        for folder, end in (("cases", ".html"), ("data", ".json"))
+    }
+    changed = {path for path in after if after[path] != before.get(path)}
+    assert changed == expected | {"index.html", "tileyard-site.json"}
+    written = {path for path in before if (site / path).stat().st_mtime_ns != times[path]}
+    assert written == changed
+    make_site(tmp_path / "at once", home, tmp_path / "later")
+    assert read_files(tmp_path / "at once") == after
+    make_site(site, home, tmp_path / "later")
+    assert read_files(site) == after
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_site_does_not_depend_on_how_it_grew(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generated histories, home by home or all at once, with gaps, equal binaries and failures."""
+    monkeypatch.chdir(tmp_path)
+    noise = random.Random(seed)
+    cases = [f"kernel{number}/config-{number % 2}" for number in range(noise.randint(1, 3))]
+    homes = []
+    day = 0
+    for number in range(noise.randint(2, 4)):
+        home = tmp_path / f"home{number}"
+        count = noise.randint(1, 4)
+        for case in noise.sample(cases, noise.randint(1, len(cases))):
+            times = [
+                noise.choice((None, BASE_NS, 1.2 * BASE_NS)) if noise.random() < 0.5 else BASE_NS
+                for _ in range(count)
+            ]
+            record_runs(home, times, case=case, first=day)
+        with TrialStore.open(home) as store:
+            ended = noise.choice((Outcome.PASSED, Outcome.CRASHED))
+            failed = make_case(
+                f"suite{day}", case="t/a", testcase="t", started_at=1.8e9 + day, outcome=ended
+            )
+            store.record(failed)
+        homes.append(home)
+        day += count
+    for home in homes:
+        make_site(tmp_path / "grown", home)
+    make_site(tmp_path / "at once", *homes)
+    assert read_files(tmp_path / "grown") == read_files(tmp_path / "at once")
+
+
+def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
+    """Its trials so far are shown, and once it has ended all of them, none twice."""
+    home, site = tmp_path / "home", tmp_path / "site"
+    record_runs(home, [BASE_NS] * 3)
+    with TrialStore.open(home) as store:
+        trials = store.list_trials(TrialQuery(limit=0))
+    part = tmp_path / "part"
+    with TrialStore.open(part) as store:
+        store.record_all([one for one in trials if one.run != "run2" or one.batch.endswith("/1")])
+    make_site(site, part)
+    before = read_files(site)
+    make_site(site, home)
+    make_site(tmp_path / "at once", home)
+    assert read_files(site) == read_files(tmp_path / "at once")
+    assert read_files(site) != before
+    assert page_of(site, "scale/config-1").count("run2") == 2  # once per side
+
+
+def test_failures_come_first_and_studies_show_their_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suite's case that crashed last, and a kernel whose best config changed, with its rate."""
+    monkeypatch.chdir(tmp_path)
+    home, site = tmp_path / "home", tmp_path / "site"
+    record_suite(home, (2.0, 2.01, 2.0, 1.0), failing=True)
+    for day in range(6):
+        record_study(home, day, {16: 2e6, 32: 1.5e6 if day < 3 else 1.2e6, 64: 1.4e6})
+        with EventLog(home, f"tune{day}") as log:
+            log.append(RunStarted(title="tune", run=f"tune{day}", flops=1.2e9))
+    make_site(site, home)
+    crashed, tuned = rows_of(site)
+    assert crashed.startswith("rows/f16_32x48 ▲"[:14])
+    assert "crashed" in crashed
+    assert "test nightly" in crashed
+    assert tuned.startswith("gemm/M=64 1.2 ms")
+    assert "1000.0" in tuned
+    assert "block=32" in tuned
+    assert "-14." in tuned
+    assert "block=64" in page_of(site, "gemm/M=64", "study")
+    failed = page_of(site, "rows/f16_32x48", "suite", "command")
+    assert "It failed last (crashed)." in failed
+    assert "signal 11" in failed
+
+
+def test_a_change_that_base_had_too_is_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit is named for it."""
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    record_runs(home, [BASE_NS] * 8)
+    with TrialStore.open(home) as store:
+        trials = store.list_trials(TrialQuery(limit=0))
+    slower = tmp_path / "slower"
+    with TrialStore.open(slower) as store:
+        store.record_all(
+            [_slow_down(one) if one.started_at > 1.8e9 + 86400 * 3.5 else one for one in trials]
+        )
+    make_site(tmp_path / "site", slower)
+    page = text_of((tmp_path / "site" / "index.html").read_text())
+    assert "because of the machine or its software" in page
+    assert "the machine The code is the same, or base changed likewise." in page
+
+
+def _slow_down(trial: Trial) -> Trial:
+    measured = trial.measurement
+    if measured is None:
+        return trial
+    samples = tuple(1.2 * one for one in measured.samples_ns)
+    slower = msgspec.structs.replace(measured, samples_ns=samples)
+    return msgspec.structs.replace(trial, measurement=slower)
+
+
+@pytest.mark.parametrize("kind", ["suite", "comparison", "study"])
+def test_hostile_names_are_shown_as_text(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of kernels, cases, runs, revisions and messages neither become markup nor leave the folder."""
+    monkeypatch.chdir(tmp_path)
+    home, site = tmp_path / "home", tmp_path / "site"
+    if kind == "study":
+        record_study(home, 0, {16: 2e6, 32: 1e6}, kernel=HOSTILE)
+    elif kind == "comparison":
+        record_runs(home, [BASE_NS] * 2, case=f"{HOSTILE}/config", revisions=(HOSTILE,) * 2)
+    else:
+        with TrialStore.open(home) as store:
+            for number, outcome in enumerate((Outcome.PASSED, Outcome.CRASHED)):
+                names = {
+                    "testcase": HOSTILE,
+                    "suite": HOSTILE,
+                    "message": HOSTILE,
+                    "target": HOSTILE,
+                }
+                at = float(number + 1)
+                ended = {"case": f"../{HOSTILE}", "started_at": at, "outcome": outcome}
+                store.record(make_case(f"{HOSTILE}{number}", **names, **ended))
+    make_site(site, home)
+    written = {
+        path.relative_to(tmp_path).as_posix()
+        for path in tmp_path.rglob("*")
+        if not path.is_relative_to(home)
+    }
+    allowed = re.compile(
+        r"site(/(index\.html|tileyard-site\.json|(cases|data)(/[0-9a-f]{20}\.(html|json))?))?"
+    )
+    assert all(allowed.fullmatch(name) for name in written)
+    for path in site.rglob("*.html"):
+        page = path.read_text()
+        assert "<script>alert" not in page
+        assert "&lt;script&gt;alert(1)" in page
+        assert "\u202e" not in page
+        assert page.count("<script") == 2
+
+
+def test_a_folder_of_others_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line says why, and nothing is written there."""
+    home = tmp_path / "home"
+    record_runs(home, [BASE_NS])
+
+    def refuse(folder: Path, *, home: Path = home) -> str:
+        before = read_files(folder)
+        assert main(["site", str(folder), "--home", str(home)]) == 2
+        assert read_files(folder) == before
+        return capsys.readouterr().err
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "index.html").write_text("mine")
+    assert "is not a site of Tileyard, and not empty" in refuse(other)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "cases").symlink_to(other)
+    assert "contains links" in refuse(linked)
+    assert "cannot write to" in refuse(other / "index.html" / "below")
+    assert "nothing is recorded" in refuse(tmp_path / "new", home=tmp_path / "nowhere")
+    site = tmp_path / "site"
+    make_site(site, home)
+    capsys.readouterr()
+    (site / "tileyard-site.json").write_text('{"tileyard": "site 2"}')
+    assert "cannot be read" in refuse(site)
+
+
+def test_a_release_is_compared_without_its_repository(
+    in_repository: tuple[Path, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site knows the order of its commits also elsewhere; a release that it does not know is refused."""
+    home, commits = in_repository
+    site = tmp_path / "site"
+    make_site(site, home)
+    before = read_files(site)
+    monkeypatch.chdir(tmp_path)
+    make_site(site, home, more=["--release", commits[10][:12]])
+    first = rows_of(site)[0]
+    assert re.search(r"at [0-9a-f]{10} \+[4-8]\.\d+ % \+", first)
+    after = read_files(site)
+    assert {path for path in after if after[path] != before[path]} == {"index.html"}
+    assert main(["site", str(site), "--home", str(home), "--release", "v9"]) == 2
