@@ -14,6 +14,12 @@ Kind = Literal["comparison", "study", "suite"]
 KINDS: Final[dict[Kind, str]] = {"comparison": "regress", "study": "tune", "suite": "test"}
 
 
+REFERENCE: Final = "reference"
+"""The side that a study's reference is."""
+BASES: Final = frozenset({"base", REFERENCE})
+"""The sides that others are compared with."""
+
+
 class Subject(Record):
     """What a page is about. ``case`` is a case's id without its side, or a kernel with its arguments."""
 

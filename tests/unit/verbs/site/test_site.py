@@ -21,14 +21,14 @@ from tests.unit.verbs.site.histories import (
     record_suite,
 )
 
-from tileyard.base.events import RunStarted
-from tileyard.base.model import Outcome, Trial
+from tileyard.base.model import Measurement, Outcome, Trial
 from tileyard.cli.main import main
 from tileyard.store.base import TrialQuery
-from tileyard.store.events import EventLog
+from tileyard.store.results import keep_result
 from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.site.result import Subject
+from tileyard.verbs.tune.result.records import StudyResult
 
 HOSTILE = "<script>alert(1)</script>/../../escape\u202e\"'&\n"
 
@@ -68,6 +68,26 @@ def make_case(run: str, **fields: Any) -> Trial:  # noqa: ANN401 - of any type
     """A trial of a suite's case, the only one of its run."""
     usual = {"kernel": "", "arguments": {}, "config": {}, "target": "command", "measurement": None}
     return make_trial(f"{run}.1", **{**usual, "run": run, "run_s": 1.0, **fields})
+
+
+def make_result(day: int) -> StudyResult:
+    """What a run kept of its study, whose reference took 2 ms."""
+    reference = Measurement(
+        median_ns=2e6, low_ns=1.99e6, high_ns=2.01e6, confidence=0.95, samples_ns=(2e6,)
+    )
+    return StudyResult(
+        run=f"tune{day}",
+        kernel="gemm",
+        arguments={"M": 64},
+        target="cpu",
+        device="cpu:0",
+        silicon="a CPU",
+        flops=1.2e9,
+        space=3,
+        trials=(),
+        best=None,
+        reference=reference,
+    )
 
 
 def text_of(page: str | bytes) -> str:
@@ -207,8 +227,7 @@ def test_failures_come_first_and_studies_show_their_winner(
     record_suite(home, (2.0, 2.01, 2.0, 1.0), failing=True)
     for day in range(6):
         record_study(home, day, {16: 2e6, 32: 1.5e6 if day < 3 else 1.2e6, 64: 1.4e6})
-        with EventLog(home, f"tune{day}") as log:
-            log.append(RunStarted(title="tune", run=f"tune{day}", flops=1.2e9))
+        keep_result(home, f"tune{day}", make_result(day))
     make_site(site, home)
     crashed, tuned = rows_of(site)
     assert crashed.startswith("rows/f16_32x48 ▲"[:14])
@@ -216,6 +235,7 @@ def test_failures_come_first_and_studies_show_their_winner(
     assert "test nightly" in crashed
     assert tuned.startswith("gemm/M=64 1.2 ms")
     assert "1000.0" in tuned
+    assert re.search(r"-40\.\d+ % ", tuned), "against the reference"
     assert "block=32" in tuned
     assert "-14." in tuned
     assert "block=64" in page_of(site, "gemm/M=64", "study")

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tileyard.base.model import INFRASTRUCTURE, WELL, Outcome, Trial
+from tileyard.base.model import INFRASTRUCTURE, WELL, Measurement, Outcome, Record, Trial
 from tileyard.show.words import format_config
 from tileyard.verbs.regress.plan.history import (
     Built,
@@ -16,7 +16,7 @@ from tileyard.verbs.regress.plan.history import (
     find_times,
     is_compared,
 )
-from tileyard.verbs.site.result import Failure, Place, Recorded, Subject, Timing, Untimed
+from tileyard.verbs.site.result import REFERENCE, Failure, Place, Recorded, Subject, Timing, Untimed
 from tileyard.verbs.tune.plan.deciding import find_winner, name_study
 
 DIGITS: Final = 7
@@ -27,19 +27,25 @@ MESSAGE_LENGTH: Final = 300
 _FAILED: Final = frozenset(Outcome) - WELL - INFRASTRUCTURE - {Outcome.NOT_RUN}
 
 
-def collect_runs(trials: Sequence[Trial], flops: Mapping[str, float]) -> Iterator[Recorded]:
-    """What whole runs say of each case that they timed, or that failed; ``flops`` of a launch are those of
-    runs that timed one kernel.
+class Study(Record):
+    """What a run kept of a study beside its trials: floating-point operations of a launch, 0 if unknown, and
+    the reference's time, if it was asked for.
     """
+
+    flops: float = 0.0
+    reference: Measurement | None = None
+
+
+def collect_run(trials: Sequence[Trial], studies: Mapping[str, Study]) -> Iterator[Recorded]:
+    """What a whole run says of each case that it timed, or that failed. ``studies`` are by ``name_study``."""
     yield from _collect_comparisons([one for one in trials if is_compared(one)])
     yield from _collect_cases([one for one in trials if one.testcase and not one.side])
-    studies: dict[tuple[str, str], list[Trial]] = {}
+    by_name: dict[str, list[Trial]] = {}
     for one in trials:
         if one.kernel and not one.testcase and not one.side:
-            studies.setdefault((one.run, name_study(one)), []).append(one)
-    alone = [run for run, _ in studies]
-    for (run, _), own in studies.items():
-        yield from _collect_study(own, flops.get(run, 0.0) if alone.count(run) == 1 else 0.0)
+            by_name.setdefault(name_study(one), []).append(one)
+    for name, own in by_name.items():
+        yield from _collect_study(own, studies.get(name, Study()))
 
 
 def _collect_comparisons(trials: Sequence[Trial]) -> Iterator[Recorded]:
@@ -108,8 +114,8 @@ def _timed(subject: Subject, trial: Trial) -> Timed:
     )
 
 
-def _collect_study(trials: Sequence[Trial], flops: float) -> Iterator[Recorded]:
-    """The winner of a study's finals."""
+def _collect_study(trials: Sequence[Trial], kept: Study) -> Iterator[Recorded]:
+    """The winner of a study's finals, and the reference."""
     found = find_winner(trials)
     if found is None:
         return
@@ -119,8 +125,12 @@ def _collect_study(trials: Sequence[Trial], flops: float) -> Iterator[Recorded]:
     subject = Subject(kind="study", case=case, target=winner.target)
     timed = _timed(subject, msgspec.structs.replace(winner, measurement=measured))
     timed = msgspec.structs.replace(timed, binary=format_config(winner.config))
-    described = _describe(subject, winner, Found(timed=(timed,)), ())
-    yield msgspec.structs.replace(described, config="", flops=flops)
+    both = [timed]
+    if kept.reference is not None:
+        other = _timed(subject, msgspec.structs.replace(winner, measurement=kept.reference))
+        both.append(msgspec.structs.replace(other, side=REFERENCE))
+    described = _describe(subject, winner, Found(timed=tuple(both)), ())
+    yield msgspec.structs.replace(described, config="", flops=kept.flops)
 
 
 def _describe(subject: Subject, about: Trial, found: Found, failed: Iterable[Failure]) -> Recorded:
@@ -152,7 +162,7 @@ def _list_places(timed: Iterable[Timed]) -> tuple[Place, ...]:
     groups: dict[tuple[str, str, str], list[Timing]] = {}
     for one in timed:
         point = one.point
-        is_config = not one.side
+        is_config = not one.side  # of a study
         timing = Timing(
             run=point.run,
             at=round(point.at, 3),

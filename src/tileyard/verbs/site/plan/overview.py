@@ -7,10 +7,8 @@ import msgspec
 
 from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit, list_series
 from tileyard.verbs.site.plan.collecting import as_found
-from tileyard.verbs.site.result import Cause, Change, Failure, Ratio, Recorded, Row, Span
+from tileyard.verbs.site.result import BASES, Cause, Change, Failure, Ratio, Recorded, Row, Span
 
-BASE = "base"
-"""The side that the other one of a comparison is compared with."""
 FindSpan = Callable[[Point, Point], Span]
 """The commits between two points."""
 
@@ -22,10 +20,10 @@ def list_rows(
     if any.
     """
     found = list(list_series(as_found(recorded), margin, order))
-    bases = {(one.device, one.silicon): one for one in found if one.side == BASE}
+    bases = {(one.device, one.silicon): one for one in found if one.side in BASES}
     rows = []
     for number, one in enumerate(found):
-        if one.side == BASE:
+        if one.side in BASES:
             continue
         base = bases.get((one.device, one.silicon))
         series = found[number] = _blame_machine(one, base)

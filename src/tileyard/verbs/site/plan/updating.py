@@ -8,17 +8,17 @@ from typing import Final
 import msgspec
 
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.events import RunStarted
-from tileyard.base.model import Trial
+from tileyard.base.model import Measurement, Record, Trial, Value
 from tileyard.store.base import Store, TrialQuery
-from tileyard.store.events import read_events, run_file
+from tileyard.store.results import read_result
 from tileyard.store.trials import has_records, open_store
 from tileyard.verbs.regress.plan.bisection import Commit
 from tileyard.verbs.regress.plan.history import Point, find_commit
 from tileyard.verbs.regress.plan.revisions import Project
-from tileyard.verbs.site.plan.collecting import collect_runs, drop_runs, join
+from tileyard.verbs.site.plan.collecting import Study, collect_run, drop_runs, join
 from tileyard.verbs.site.plan.overview import list_commits
 from tileyard.verbs.site.result import Manifest, Recorded, Span, Subject, name_end
+from tileyard.verbs.tune.plan.deciding import name_study
 
 MOST_COMMITS: Final = 50
 """Commits of a span that are remembered."""
@@ -48,8 +48,8 @@ class Fresh:
 
     def _read_run(self, home: Path, store: Store, run: str) -> None:
         trials = store.list_trials(TrialQuery(run=run, limit=0))[::-1]
-        flops = _read_flops(home, run) if any(map(_is_of_study, trials)) else 0.0
-        for recorded in collect_runs(trials, {run: flops}):
+        studies = _read_studies(home, run) if any(map(_is_of_study, trials)) else {}
+        for recorded in collect_run(trials, studies):
             known = self.cases.get(recorded.subject)
             self.cases[recorded.subject] = join(known, recorded) if known else recorded
 
@@ -70,13 +70,36 @@ def _is_of_study(trial: Trial) -> bool:
     return bool(trial.kernel) and not trial.side and not trial.testcase
 
 
-def _read_flops(home: Path, run: str) -> float:
-    """Floating-point operations of a launch, as the run began with; 0 if unknown."""
-    with contextlib.suppress(HomeError):
-        first = next(iter(read_events(run_file(home, run))), None)
-        if isinstance(first, RunStarted):
-            return first.flops
-    return 0.0
+class _KeptStudy(Record):
+    """What is read of a ``StudyResult``, or of the studies of a ``TableResult``."""
+
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    target: str = ""
+    silicon: str = ""
+    flops: float = 0.0
+    reference: Measurement | None = None
+    others: tuple["_KeptStudy", ...] = ()
+    studies: tuple["_KeptStudy", ...] = ()
+
+    def list_all(self) -> Iterator["_KeptStudy"]:
+        """This study and those below it."""
+        yield self
+        for one in (*self.others, *self.studies):
+            yield from one.list_all()
+
+
+def _read_studies(home: Path, run: str) -> dict[str, Study]:
+    """What a run kept of its studies beside their trials, by their names; empty if nothing is kept."""
+    try:
+        kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
+    except (HomeError, UsageError, msgspec.DecodeError):
+        return {}
+    return {
+        name_study(one): Study(flops=one.flops, reference=one.reference)
+        for one in kept.list_all()
+        if one.kernel
+    }
 
 
 class Commits:

@@ -15,6 +15,7 @@ from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commi
 from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import SHORT, format_revision
 from tileyard.verbs.site.result import (
+    BASES,
     KINDS,
     Cause,
     Failure,
@@ -265,7 +266,8 @@ def _show_arguments(row: Row) -> Cell:
 
 def _list_configs(recorded: Recorded) -> dict[str, str]:
     """The configs that won a study, by runs."""
-    return {one.run: one.binary for place in recorded.places for one in place.times}
+    won = (place for place in recorded.places if not place.side)
+    return {one.run: one.binary for place in won for one in place.times}
 
 
 def _show_place(row: Row) -> Cell:
@@ -384,8 +386,7 @@ def render_case(
 ) -> str:
     """The page of a case: an answer, and for each of its series a chart, its changes, and its runs."""
     subject = recorded.subject
-    # Base is what the other side is compared with.
-    ordered = sorted(all_series, key=lambda one: one.side == "base")
+    ordered = sorted(all_series, key=lambda one: one.side in BASES)
     facts = [
         ("kernel or testcase", recorded.name),
         ("shape or case", recorded.shape),
@@ -421,7 +422,7 @@ def _answer_case(all_series: Sequence[Series], failure: Failure | None, spans: S
         where = f" at commit {_short(failure.revision)}" if failure.revision else ""
         said.append(f"It failed last ({failure.outcome.value}){where}.")
     for series in all_series:
-        if series.side == "base" or not series.points:
+        if series.side in BASES or not series.points:
             continue
         last = series.points[-1]
         said.append(
@@ -497,7 +498,7 @@ def _show_series(
     said = "; ".join(one.text for one in changes) or "no change"
     label = clean_line(f"{count_of(len(points), 'run')}, {said}", 300)
     configs = _list_configs(recorded)
-    is_study = recorded.subject.kind == "study"
+    is_study = recorded.subject.kind == "study" and not series.side
     runs = tuple(
         (
             format_time(one.time_ns),

@@ -1,7 +1,7 @@
 """The times that count for recorded trials of studies: those of finals in which their binaries were."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.events import is_final, is_meeting
@@ -146,8 +146,28 @@ def _is_timed(trial: Trial) -> bool:
     return trial.measurement is not None and is_screening(trial)
 
 
-def name_study(trial: Trial) -> str:
-    """The study of a trial within its run."""
+class OfStudy(Protocol):
+    """What has the subject of a study."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+
+    @property
+    def arguments(self) -> Mapping[str, Value]:
+        """The kernel's arguments."""
+
+    @property
+    def target(self) -> str:
+        """The target."""
+
+    @property
+    def silicon(self) -> str:
+        """The identity of the device."""
+
+
+def name_study(trial: OfStudy) -> str:
+    """The study of a trial, or of a result, within its run."""
     return canonical_json((trial.kernel, trial.arguments, trial.target, trial.silicon))
 
 
