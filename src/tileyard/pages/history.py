@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import Sequence
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tileyard.base.model import Record
-from tileyard.pages.charts import make_axis
+from tileyard.pages.charts import Axis, make_axis
 from tileyard.show.words import make_visible
 
 LABELS = 5
@@ -81,21 +81,7 @@ def draw_history(
                     y=_flip(axis.place(sum(own) / len(own))),
                 )
             )
-    parts += [
-        Markup(
-            '<g class="dot{kind}"><title>{about}</title>'
-            '<line x1="{at}%" x2="{at}%" y1="{high}%" y2="{low}%"/>'
-            '<circle cx="{at}%" cy="{middle}%" r="3.5"/></g>'
-        ).format(
-            kind=" borrowed" if one.is_borrowed else "",
-            about=make_visible(one.about),
-            at=_place(number, len(dots)),
-            high=_flip(axis.place(one.high)),
-            low=_flip(axis.place(one.low)),
-            middle=_flip(axis.place(one.value)),
-        )
-        for number, one in enumerate(dots)
-    ]
+    parts += [_draw_dot(one, _place(number, len(dots)), axis) for number, one in enumerate(dots)]
     every = -(-len(dots) // LABELS)
     names = [
         Markup('<text class="tick" x="{}%" y="12" text-anchor="middle">{}</text>').format(
@@ -109,6 +95,17 @@ def draw_history(
         '<svg class="names" aria-hidden="true">{}'
         '<text class="tick" x="53%" y="30" text-anchor="middle">{}</text></svg>'
     ).format(make_visible(label), Markup("").join(parts), Markup("").join(names), across)
+
+
+def _draw_dot(dot: Dot, at: float, axis: Axis) -> Markup:
+    # Numbers need no escaping, which would take most of the time of a large site.
+    high, low, middle = (_flip(axis.place(one)) for one in (dot.high, dot.low, dot.value))
+    kind = " borrowed" if dot.is_borrowed else ""
+    return Markup(
+        f'<g class="dot{kind}"><title>{escape(make_visible(dot.about))}</title>'
+        f'<line x1="{at}%" x2="{at}%" y1="{high}%" y2="{low}%"/>'
+        f'<circle cx="{at}%" cy="{middle}%" r="3.5"/></g>'
+    )
 
 
 def draw_sparkline(values: Sequence[float], steps: Sequence[Step]) -> Markup:
