@@ -10,7 +10,7 @@ from tileyard.show.kernel_options import USUAL_MARGIN, SmallestChange
 from tileyard.show.typed import AsJson
 
 
-def site(
+def site(  # noqa: PLR0913 - options, by keyword only
     folder: Annotated[
         str, typer.Argument(metavar="DIR", help="The folder of the pages: a site, or empty.")
     ],
@@ -25,6 +25,14 @@ def site(
         str,
         typer.Option(
             metavar="TAG|COMMIT", help="Also compare each case with its time at this release."
+        ),
+    ] = "",
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="COMMIT",
+            help="The commit of new runs that recorded none, as those of tune and test.",
         ),
     ] = "",
     margin: SmallestChange,
@@ -42,13 +50,13 @@ def site(
     from tileyard.show.opening import load_settings, present
     from tileyard.show.values import parse_share
     from tileyard.verbs.site.plan.folder import SiteFolder
-    from tileyard.verbs.site.plan.updating import Fresh
+    from tileyard.verbs.site.plan.updating import Fresh, find_commit_at
     from tileyard.verbs.site.view.made import make_pages, print_made
 
     share = parse_share(margin or USUAL_MARGIN, "--margin")
     homes = [Path(one) for one in home or ()] or [load_settings().home]
     with SiteFolder.open(Path(folder)) as opened:
-        fresh = Fresh()
+        fresh = Fresh(find_commit_at(Path.cwd(), at) if at else "")
         for one in homes:
             fresh.read(one, opened.manifest)
         made = make_pages(opened, fresh, release, share)

@@ -357,3 +357,25 @@ def test_a_release_is_compared_without_its_repository(
     after = read_files(site)
     assert {path for path in after if after[path] != before[path]} == {"index.html"}
     assert main(["site", str(site), "--home", str(home), "--release", "v9"]) == 2
+
+
+def test_runs_without_a_commit_are_of_the_named_one(
+    in_repository: tuple[Path, tuple[str, ...]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """New ones alone, as a job of CI names its own; so a suite's case is slower since a commit, too."""
+    _, commits = in_repository
+    site = tmp_path / "site"
+    for day in range(4):
+        with TrialStore.open(tmp_path / "home") as store:
+            run_s = 1.0 if day < 2 else 1.2
+            at = 1.8e9 + 86400 * day
+            store.record(
+                make_case(f"suite{day}", case="t/a", testcase="t", run_s=run_s, started_at=at)
+            )
+        named = commits[day] if day else "main~39"
+        make_site(site, tmp_path / "home", more=["--at", named])
+    assert f"since commit {commits[2][:10]}: change 2." in capsys.readouterr().out
+    assert main(["site", str(site), "--at", "nothing"]) == 2
+    assert "is not a git revision" in capsys.readouterr().err

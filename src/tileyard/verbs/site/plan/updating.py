@@ -25,9 +25,12 @@ MOST_COMMITS: Final = 50
 
 
 class Fresh:
-    """What runs say that a site does not know yet, or only in part, by cases; ``runs`` are their trials."""
+    """What runs say that a site does not know yet, or only in part, by cases; ``runs`` are their trials. Runs
+    that recorded no commit are of ``commit``, if it is named.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, commit: str = "") -> None:
+        self._commit = commit
         self.runs: dict[str, int] = {}
         self.cases: dict[Subject, Recorded] = {}
         self.skipped: list[str] = []
@@ -48,6 +51,13 @@ class Fresh:
 
     def _read_run(self, home: Path, store: Store, run: str) -> None:
         trials = store.list_trials(TrialQuery(run=run, limit=0))[::-1]
+        if self._commit:
+            trials = [
+                one
+                if one.side or one.revision
+                else msgspec.structs.replace(one, revision=self._commit)
+                for one in trials
+            ]
         studies = _read_studies(home, run) if any(map(_is_of_study, trials)) else {}
         for recorded in collect_run(trials, studies):
             known = self.cases.get(recorded.subject)
@@ -64,6 +74,16 @@ class Fresh:
             if after is not None and after != before:
                 known[subject] = after
                 yield after
+
+
+def find_commit_at(folder: Path, name: str) -> str:
+    """The commit that a name has in the repository of a folder. Raises UsageError."""
+    project = Project.of(folder)
+    if project is not None:
+        return project.find(name)
+    if find_commit(name) != name:
+        raise UsageError(f"--at: {name} is no commit, and there is no git repository here")
+    return name
 
 
 def _is_of_study(trial: Trial) -> bool:
