@@ -35,6 +35,15 @@ def site(  # noqa: PLR0913 - options, by keyword only
             help="The commit of new runs that recorded none, as those of tune and test.",
         ),
     ] = "",
+    roof: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--roof",
+            metavar="DEVICE=GFLOPS,GBS",
+            help="What devices can do whose silicon or name contains this, in GFLOP/s and GB/s, as in "
+            "H100=989000,3350; again for more of them.",
+        ),
+    ] = None,
     margin: SmallestChange,
     json: AsJson = False,
 ) -> int:
@@ -51,15 +60,16 @@ def site(  # noqa: PLR0913 - options, by keyword only
     from tileyard.show.values import parse_share
     from tileyard.verbs.site.plan.folder import SiteFolder
     from tileyard.verbs.site.plan.updating import Fresh, find_commit_at
-    from tileyard.verbs.site.view.made import make_pages, print_made
+    from tileyard.verbs.site.view.made import Wanted, make_pages, print_made, read_roofs
 
     share = parse_share(margin or USUAL_MARGIN, "--margin")
+    wanted = Wanted(release=release, margin=share, roofs=read_roofs(roof or ()))
     homes = [Path(one) for one in home or ()] or [load_settings().home]
     with SiteFolder.open(Path(folder)) as opened:
         fresh = Fresh(find_commit_at(Path.cwd(), at) if at else "")
         for one in homes:
             fresh.read(one, opened.manifest)
-        made = make_pages(opened, fresh, release, share)
+        made = make_pages(opened, fresh, wanted)
     for skipped in fresh.skipped:
         print(f"tileyard: {skipped}", file=sys.stderr)
     present(made, json, print_made)

@@ -77,7 +77,8 @@ class Failure(Record, array_like=True):
 
 class Recorded(Record):
     """All that a site remembers of a case. ``name`` is its kernel or testcase, ``shape`` the rest of it,
-    ``group`` its suite; ``flops`` is 0 if unknown.
+    ``group`` its suite. A launch does ``flops`` operations and moves at least ``moved_bytes``, its tensors;
+    both are 0 if unknown.
     """
 
     subject: Subject
@@ -86,6 +87,7 @@ class Recorded(Record):
     config: str = ""
     group: str = ""
     flops: float = 0.0
+    moved_bytes: int = 0
     places: tuple[Place, ...] = ()
     untimed: tuple[Untimed, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -138,10 +140,19 @@ class Ratio(Record):
         return self.low > 1 or self.high < 1
 
 
+class Roof(Record):
+    """What silicon can do whose identity, or device name, contains ``name``: operations and bytes per ns."""
+
+    name: str
+    flops: float
+    moved_bytes: float
+
+
 class Row(Record):
     """A line of the first page: a series, and how its last point compares with its ``base``, with the point
     ``before`` it, and with the last point at or before the release, ``since``; each None if unknown. A case
-    that never passed has no points. ``failure`` is None if it has passed since.
+    that never passed has no points. ``failure`` is None if it has passed since. ``roofline`` is the share of
+    the last point's time that the launch takes at least.
     """
 
     recorded: Recorded
@@ -150,6 +161,7 @@ class Row(Record):
     before: Ratio | None = None
     since: Ratio | None = None
     failure: Failure | None = None
+    roofline: float | None = None
 
     @property
     def last(self) -> Point | None:

@@ -21,9 +21,10 @@ from tests.unit.verbs.site.histories import (
     record_suite,
 )
 
-from tileyard.base.model import Measurement, Outcome, Trial
+from tileyard.base.model import Measurement, Outcome, TensorSpec, Trial
 from tileyard.cli.main import main
 from tileyard.store.base import TrialQuery
+from tileyard.store.choices import Choice, add_choices
 from tileyard.store.results import keep_result
 from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
@@ -87,6 +88,19 @@ def make_result(day: int) -> StudyResult:
         trials=(),
         best=None,
         reference=reference,
+    )
+
+
+def make_choice(tensors: tuple[TensorSpec, ...]) -> Choice:
+    """What the studies decided, whose kernel has these tensors."""
+    return Choice(
+        kernel="gemm",
+        arguments={"M": 64},
+        target="cpu",
+        silicon="a CPU",
+        config={},
+        tensors=tensors,
+        latency_ns=1.2e6,
     )
 
 
@@ -228,13 +242,18 @@ def test_failures_come_first_and_studies_show_their_winner(
     for day in range(6):
         record_study(home, day, {16: 2e6, 32: 1.5e6 if day < 3 else 1.2e6, 64: 1.4e6})
         keep_result(home, f"tune{day}", make_result(day))
-    make_site(site, home)
+    tensors = (
+        TensorSpec(name="A", dtype="float32", shape=(1000, 100), role="in"),
+        TensorSpec(name="C", dtype="float16", shape=(1000, 100), role="inout"),
+    )
+    add_choices(home, [make_choice(tensors)])
+    make_site(site, home, more=["--roof", "a CPU=2000,4", "--roof", "H100=1,1"])
     crashed, tuned = rows_of(site)
     assert crashed.startswith("rows/f16_32x48 ▲"[:14])
     assert "crashed" in crashed
     assert "test nightly" in crashed
     assert tuned.startswith("gemm/M=64 1.2 ms")
-    assert "1000.0" in tuned
+    assert "1000.0 50 % " in tuned, "1.2 GFLOP in 1.2 ms, of 2,000 GFLOP/s"
     assert re.search(r"-40\.\d+ % ", tuned), "against the reference"
     assert "block=32" in tuned
     assert "-14." in tuned
@@ -242,6 +261,11 @@ def test_failures_come_first_and_studies_show_their_winner(
     failed = page_of(site, "rows/f16_32x48", "suite", "command")
     assert "It failed last (crashed)." in failed
     assert "signal 11" in failed
+    make_site(site, home, more=["--roof", "CPU=2000,1"])
+    assert "1000.0 67 % " in rows_of(site)[1], "0.8 MB in 1.2 ms, of 1 GB/s"
+    make_site(site, home)
+    assert "roofline" not in (site / "index.html").read_text()
+    assert main(["site", str(site), "--roof", "CPU=fast"]) == 2
 
 
 def test_a_change_that_base_had_too_is_of_the_machine(

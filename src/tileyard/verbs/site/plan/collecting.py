@@ -28,11 +28,12 @@ _FAILED: Final = frozenset(Outcome) - WELL - INFRASTRUCTURE - {Outcome.NOT_RUN}
 
 
 class Study(Record):
-    """What a run kept of a study beside its trials: floating-point operations of a launch, 0 if unknown, and
-    the reference's time, if it was asked for.
+    """What is kept of a study beside its trials: floating-point operations of a launch and the bytes of its
+    tensors, 0 if unknown, and the reference's time, if it was asked for.
     """
 
     flops: float = 0.0
+    moved_bytes: int = 0
     reference: Measurement | None = None
 
 
@@ -130,7 +131,9 @@ def _collect_study(trials: Sequence[Trial], kept: Study) -> Iterator[Recorded]:
         other = _timed(subject, msgspec.structs.replace(winner, measurement=kept.reference))
         both.append(msgspec.structs.replace(other, side=REFERENCE))
     described = _describe(subject, winner, Found(timed=tuple(both)), ())
-    yield msgspec.structs.replace(described, config="", flops=kept.flops)
+    yield msgspec.structs.replace(
+        described, config="", flops=kept.flops, moved_bytes=kept.moved_bytes
+    )
 
 
 def _describe(subject: Subject, about: Trial, found: Found, failed: Iterable[Failure]) -> Recorded:
@@ -222,6 +225,7 @@ def join(known: Recorded, fresh: Recorded, runs: Iterable[str] = ()) -> Recorded
     return msgspec.structs.replace(
         fresh,
         flops=fresh.flops or known.flops,
+        moved_bytes=fresh.moved_bytes or known.moved_bytes,
         places=tuple(one for _, one in sorted(places.items(), key=lambda item: item[0])),
         untimed=(*kept.untimed, *fresh.untimed),
         failures=(*kept.failures, *fresh.failures),

@@ -7,7 +7,17 @@ import msgspec
 
 from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit, list_series
 from tileyard.verbs.site.plan.collecting import as_found
-from tileyard.verbs.site.result import BASES, Cause, Change, Failure, Ratio, Recorded, Row, Span
+from tileyard.verbs.site.result import (
+    BASES,
+    Cause,
+    Change,
+    Failure,
+    Ratio,
+    Recorded,
+    Roof,
+    Row,
+    Span,
+)
 
 FindSpan = Callable[[Point, Point], Span]
 """The commits between two points."""
@@ -42,6 +52,29 @@ def list_rows(
     if not rows and (failure := find_failure(recorded.failures, 0.0)):
         rows.append(Row(recorded=recorded, series=_no_series(recorded), failure=failure))
     return found, rows
+
+
+def add_rooflines(rows: Iterable[Row], roofs: Sequence[Roof]) -> list[Row]:
+    """The rows with the share of the roofline, where the silicon's roof and the launch's work are known: of a
+    case of ``regress`` that of the same kernel and shape in a study.
+    """
+    found = list(rows)
+    works = {
+        (one.recorded.name, one.recorded.shape): (one.recorded.flops, one.recorded.moved_bytes)
+        for one in found
+        if one.recorded.flops
+    }
+
+    def find_share(row: Row) -> float | None:
+        last, series = row.last, row.series
+        work = works.get((row.recorded.name, row.recorded.shape))
+        where = f"{series.device} {series.silicon}"
+        roof = next((one for one in roofs if one.name in where), None)
+        if last is None or work is None or roof is None:
+            return None
+        return max(work[0] / roof.flops, work[1] / roof.moved_bytes) / last.time_ns
+
+    return [msgspec.structs.replace(one, roofline=find_share(one)) for one in found]
 
 
 def compare(now: Point, then: Point) -> Ratio:

@@ -1,6 +1,7 @@
 """Brings a site up to date: the runs that it does not know yet, the order of commits, and what follows."""
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -8,8 +9,10 @@ from typing import Final
 import msgspec
 
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.model import Measurement, Record, Trial, Value
+from tileyard.base.model import Measurement, Record, TensorSpec, Trial, Value
+from tileyard.ir.dtypes import DTYPES
 from tileyard.store.base import Store, TrialQuery
+from tileyard.store.choices import list_choices
 from tileyard.store.results import read_result
 from tileyard.store.trials import has_records, open_store
 from tileyard.verbs.regress.plan.bisection import Commit
@@ -31,6 +34,7 @@ class Fresh:
 
     def __init__(self, commit: str = "") -> None:
         self._commit = commit
+        self._tensors: dict[Path, dict[str, int]] = {}
         self.runs: dict[str, int] = {}
         self.cases: dict[Subject, Recorded] = {}
         self.skipped: list[str] = []
@@ -58,10 +62,29 @@ class Fresh:
                 else msgspec.structs.replace(one, revision=self._commit)
                 for one in trials
             ]
-        studies = _read_studies(home, run) if any(map(_is_of_study, trials)) else {}
+        studies = self._read_studies(home, run) if any(map(_is_of_study, trials)) else {}
         for recorded in collect_run(trials, studies):
             known = self.cases.get(recorded.subject)
             self.cases[recorded.subject] = join(known, recorded) if known else recorded
+
+    def _read_studies(self, home: Path, run: str) -> dict[str, Study]:
+        """What is kept of a run's studies beside their trials, by their names."""
+        if home not in self._tensors:
+            self._tensors[home] = {
+                name_study(one): _count_bytes(one.tensors) for one in list_choices(home)
+            }
+        tensors = self._tensors[home]
+        try:
+            kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
+        except (HomeError, UsageError, msgspec.DecodeError):  # it is not needed for times
+            kept = _KeptStudy()
+        studies = {name: Study(moved_bytes=moved) for name, moved in tensors.items()}
+        for one in kept.list_all():
+            if one.kernel:
+                name = name_study(one)
+                moved = tensors.get(name, 0)
+                studies[name] = Study(flops=one.flops, moved_bytes=moved, reference=one.reference)
+        return studies
 
     def add_to(self, known: dict[Subject, Recorded]) -> Iterator[Recorded]:
         """Add all to what is ``known``, and yield the cases that this changes."""
@@ -109,17 +132,15 @@ class _KeptStudy(Record):
             yield from one.list_all()
 
 
-def _read_studies(home: Path, run: str) -> dict[str, Study]:
-    """What a run kept of its studies beside their trials, by their names; empty if nothing is kept."""
-    try:
-        kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
-    except (HomeError, UsageError, msgspec.DecodeError):
-        return {}
-    return {
-        name_study(one): Study(flops=one.flops, reference=one.reference)
-        for one in kept.list_all()
-        if one.kernel
-    }
+def _count_bytes(specs: Iterable[TensorSpec]) -> int:
+    """The bytes of tensors, of those that are read and written twice; 0 if a type is unknown."""
+    moved = 0
+    for one in specs:
+        if one.dtype not in DTYPES:
+            return 0
+        times = 2 if one.role == "inout" else 1
+        moved += times * math.prod(one.shape) * DTYPES[one.dtype].bits // 8
+    return moved
 
 
 class Commits:

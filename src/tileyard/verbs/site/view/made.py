@@ -1,5 +1,7 @@
 """Makes the pages of a site that are no longer up to date, and says what changed."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,17 +14,58 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.show.console import say
+from tileyard.show.values import parse_pairs
 from tileyard.verbs.regress.plan.history import Series, find_commit
 from tileyard.verbs.site.plan.folder import INDEX, SiteFolder, digest_files
-from tileyard.verbs.site.plan.overview import find_failure, list_causes, list_rows, sort_rows
+from tileyard.verbs.site.plan.overview import (
+    add_rooflines,
+    find_failure,
+    list_causes,
+    list_rows,
+    sort_rows,
+)
 from tileyard.verbs.site.plan.updating import Commits, Fresh
-from tileyard.verbs.site.result import Manifest, Overview, Recorded, Row, Span, Subject, name_end
+from tileyard.verbs.site.result import (
+    Manifest,
+    Overview,
+    Recorded,
+    Roof,
+    Row,
+    Span,
+    Subject,
+    name_end,
+)
 from tileyard.verbs.site.view.pages import render_case, render_index, say_answer
 
 FOLDERS: Final = tuple(
     Path(one) for room in (tileyard.pages, tileyard.verbs.site) for one in room.__path__
 )
 """What pages are made by: if it changes, all are made again."""
+
+
+class Wanted(Record):
+    """The release that cases are compared with, if any, the smallest change that counts, and known roofs."""
+
+    release: str
+    margin: float
+    roofs: tuple[Roof, ...] = ()
+
+
+def read_roofs(given: Sequence[str]) -> tuple[Roof, ...]:
+    """The roofs that a command names. Raises UsageError."""
+    roofs = []
+    for name, text in parse_pairs(given, "--roof").items():
+        try:
+            flops, moved_bytes = map(float, text.split(","))
+            if not (0 < flops < math.inf and 0 < moved_bytes < math.inf):
+                raise ValueError
+        except ValueError:
+            raise UsageError(
+                f"--roof {name}={text} is not two numbers above 0, GFLOP/s and GB/s",
+                "for example --roof H100=989000,3350",
+            ) from None
+        roofs.append(Roof(name=name, flops=flops, moved_bytes=moved_bytes))
+    return tuple(roofs)
 
 
 class Made(Record):
@@ -36,8 +79,9 @@ class Made(Record):
     written: tuple[str, ...]
 
 
-def make_pages(site: SiteFolder, fresh: Fresh, release: str, margin: float) -> Made:
+def make_pages(site: SiteFolder, fresh: Fresh, wanted: Wanted) -> Made:
     """Add what is fresh, and write what that changes. Raises UsageError if the site would be empty."""
+    release, margin = wanted.release, wanted.margin
     before = site.manifest
     cases = site.read_all()
     for recorded in fresh.add_to(cases):
@@ -54,6 +98,7 @@ def make_pages(site: SiteFolder, fresh: Fresh, release: str, margin: float) -> M
     for subject, recorded in sorted(cases.items(), key=lambda item: item[0].file):
         series_of[subject], own = list_rows(recorded, margin, commits.order, released)
         rows += own
+    rows = add_rooflines(rows, wanted.roofs)
     causes = list_causes(rows, commits.find_span)
     makers = digest_files(
         sorted(one for folder in FOLDERS for one in folder.rglob("*.*") if _is_maker(one))

@@ -10,7 +10,7 @@ from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.pages.history import Dot, Step, draw_history, draw_sparkline
 from tileyard.pages.page import render
-from tileyard.show.words import clean_line, format_rate, format_time
+from tileyard.show.words import clean_line, format_rate, format_share, format_time
 from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit
 from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import SHORT, format_revision
@@ -105,6 +105,7 @@ def render_index(overview: Overview, subjects: Mapping[str, str]) -> str:
         "vs base": lambda row: _show_ratio(row.base, overview.margin),
         "vs run before": lambda row: _show_ratio(row.before, overview.margin),
         "GFLOP/s": _show_rate,
+        "of roofline": _show_roofline,
         "commit": lambda row: _show_commit(row, subjects),
         "timed by": _show_place,
         "arguments": _show_arguments,
@@ -301,6 +302,11 @@ def _show_rate(row: Row) -> Cell:
     if not flops or last is None:
         return Cell(text="", by=0.0)
     return Cell(text=format_rate(flops, last.time_ns), by=flops / last.time_ns)
+
+
+def _show_roofline(row: Row) -> Cell:
+    share = row.roofline
+    return Cell(text="" if share is None else format_share(share), by=share or 0.0)
 
 
 def _show_change(row: Row) -> Cell:
