@@ -177,8 +177,9 @@ def test_a_further_run_rewrites_what_it_changed_and_no_more(
     assert written == changed
     make_site(tmp_path / "at once", home, tmp_path / "later")
     assert read_files(tmp_path / "at once") == after
+    times = {path: (site / path).stat().st_mtime_ns for path in after}
     make_site(site, home, tmp_path / "later")
-    assert read_files(site) == after
+    assert {path: (site / path).stat().st_mtime_ns for path in after} == times
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -227,7 +228,8 @@ def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
     before = read_files(site)
     make_site(site, home)
     make_site(tmp_path / "at once", home)
-    assert read_files(site) == read_files(tmp_path / "at once")
+    make_site(tmp_path / "of both", part, home)
+    assert read_files(site) == read_files(tmp_path / "at once") == read_files(tmp_path / "of both")
     assert read_files(site) != before
     assert page_of(site, "scale/config-1").count("run2") == 2  # once per side
 
@@ -286,6 +288,23 @@ def test_a_change_that_base_had_too_is_of_the_machine(
     page = text_of((tmp_path / "site" / "index.html").read_text())
     assert "because of the machine or its software" in page
     assert "the machine The code is the same, or base changed likewise." in page
+
+
+def test_the_worst_change_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among those of a commit, among commits, and in the table, where faster cases follow."""
+    monkeypatch.chdir(tmp_path)
+    factors = {"little": 1.1, "most": 1.5, "faster": 0.8, "later": 1.3}
+    for case, factor in factors.items():
+        day = 4 if case == "later" else 2
+        times = [BASE_NS] * day + [factor * BASE_NS] * (6 - day)
+        record_runs(tmp_path / "home", times, case=f"{case}/config-1")
+    make_site(tmp_path / "site", tmp_path / "home")
+    names = [row.partition("/")[0] for row in rows_of(tmp_path / "site")]
+    assert names == ["most", "later", "little", "faster"]
+    page = (tmp_path / "site" / "index.html").read_text()
+    causes = text_of(page[page.index('id="changes"') : page.index('id="all"')])
+    found = re.findall(r"(most|later|little|faster)/config-1", causes)
+    assert found == ["most", "little", "faster", "later"]
 
 
 def _slow_down(trial: Trial) -> Trial:

@@ -213,10 +213,9 @@ def _shorten(time_ns: float) -> float:
     return float(f"{time_ns:.{DIGITS}g}") if math.isfinite(time_ns) else 0.0
 
 
-def join(known: Recorded, fresh: Recorded, runs: Iterable[str] = ()) -> Recorded:
-    """A case with what further runs say of it, without what it had of these and of ``runs``."""
-    replaced = {*runs, *list_runs(fresh)}
-    kept = drop_runs(known, replaced)
+def join(known: Recorded, fresh: Recorded) -> Recorded:
+    """A case with what further runs say of it, in place of what it had of them."""
+    kept = drop_runs(known, list_runs(fresh))
     places = {(one.side, one.device, one.silicon): one for one in kept.places}
     for one in fresh.places:
         key = one.side, one.device, one.silicon
