@@ -290,6 +290,38 @@ def test_a_change_that_base_had_too_is_of_the_machine(
     assert "the machine The code is the same, or base changed likewise." in page
 
 
+def test_a_tie_is_won_by_the_config_that_the_run_decided_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the config in use stays the best; without what the run kept, the fastest is shown."""
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    record_study(home, 0, {16: 1.0002e6, 32: 1e6})
+    make_site(tmp_path / "fastest", home)
+    assert "block=32" in rows_of(tmp_path / "fastest")[0]
+    best = make_trial("tune0.1", config={"block": 16})
+    keep_result(home, "tune0", msgspec.structs.replace(make_result(0), best=best))
+    make_site(tmp_path / "decided", home)
+    assert "block=16" in rows_of(tmp_path / "decided")[0]
+
+
+def test_a_case_that_was_never_timed_has_no_page_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides had the same binary; once another run has timed it, that run says what it took before."""
+    monkeypatch.chdir(tmp_path)
+    home, site = tmp_path / "home", tmp_path / "site"
+    record_runs(home, [None, None])
+    record_suite(home, (1.0,))
+    make_site(site, home)
+    assert len(rows_of(site)) == len(list((site / "cases").iterdir())) == 1
+    record_runs(tmp_path / "later", [1.1 * BASE_NS] * 2, first=2)
+    make_site(site, tmp_path / "later")
+    shown = page_of(site, "scale/config-1")
+    assert "it became slower, +" in shown
+    assert "run1" in shown
+
+
 def test_the_worst_change_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among those of a commit, among commits, and in the table, where faster cases follow."""
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from tileyard.base.model import INFRASTRUCTURE, WELL, Measurement, Outcome, Record, Trial
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.model import INFRASTRUCTURE, WELL, Measurement, Outcome, Record, Trial, Value
 from tileyard.show.words import format_config
 from tileyard.verbs.regress.plan.history import (
     Built,
@@ -29,12 +30,13 @@ _FAILED: Final = frozenset(Outcome) - WELL - INFRASTRUCTURE - {Outcome.NOT_RUN}
 
 class Study(Record):
     """What is kept of a study beside its trials: floating-point operations of a launch and the bytes of its
-    tensors, 0 if unknown, and the reference's time, if it was asked for.
+    tensors, 0 if unknown, the reference's time, if it was asked for, and the config that won.
     """
 
     flops: float = 0.0
     moved_bytes: int = 0
     reference: Measurement | None = None
+    best: dict[str, Value] | None = None
 
 
 def collect_run(trials: Sequence[Trial], studies: Mapping[str, Study]) -> Iterator[Recorded]:
@@ -117,7 +119,7 @@ def _timed(subject: Subject, trial: Trial) -> Timed:
 
 def _collect_study(trials: Sequence[Trial], kept: Study) -> Iterator[Recorded]:
     """The winner of a study's finals, and the reference."""
-    found = find_winner(trials)
+    found = find_winner(trials, () if kept.best is None else (canonical_json(kept.best),))
     if found is None:
         return
     winner, measured = found

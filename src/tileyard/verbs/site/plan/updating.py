@@ -82,8 +82,12 @@ class Fresh:
         for one in kept.list_all():
             if one.kernel:
                 name = name_study(one)
-                moved = tensors.get(name, 0)
-                studies[name] = Study(flops=one.flops, moved_bytes=moved, reference=one.reference)
+                studies[name] = Study(
+                    flops=one.flops,
+                    moved_bytes=tensors.get(name, 0),
+                    reference=one.reference,
+                    best=one.best.config if one.best else None,
+                )
         return studies
 
     def add_to(self, known: dict[Subject, Recorded]) -> Iterator[Recorded]:
@@ -113,6 +117,12 @@ def _is_of_study(trial: Trial) -> bool:
     return bool(trial.kernel) and not trial.side and not trial.testcase
 
 
+class _KeptBest(Record):
+    """What is read of the trial of a study's winner."""
+
+    config: dict[str, Value] = {}
+
+
 class _KeptStudy(Record):
     """What is read of a ``StudyResult``, or of the studies of a ``TableResult``."""
 
@@ -122,6 +132,7 @@ class _KeptStudy(Record):
     silicon: str = ""
     flops: float = 0.0
     reference: Measurement | None = None
+    best: _KeptBest | None = None
     others: tuple["_KeptStudy", ...] = ()
     studies: tuple["_KeptStudy", ...] = ()
 

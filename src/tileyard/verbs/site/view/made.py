@@ -96,8 +96,10 @@ def make_pages(site: SiteFolder, fresh: Fresh, wanted: Wanted) -> Made:
     rows: list[Row] = []
     series_of: dict[Subject, list[Series]] = {}
     for subject, recorded in sorted(cases.items(), key=lambda item: item[0].file):
-        series_of[subject], own = list_rows(recorded, margin, commits.order, released)
+        all_series, own = list_rows(recorded, margin, commits.order, released)
         rows += own
+        if own:  # otherwise no run has timed it: both sides always had the same binary
+            series_of[subject] = all_series
     rows = add_rooflines(rows, wanted.roofs)
     causes = list_causes(rows, commits.find_span)
     makers = digest_files(
@@ -130,7 +132,7 @@ def make_pages(site: SiteFolder, fresh: Fresh, wanted: Wanted) -> Made:
         answer=say_answer(overview),
         runs=len(runs),
         new_runs=len(fresh.runs),
-        cases=len(cases),
+        cases=len(pages),
         written=tuple(site.written),
     )
 

@@ -116,9 +116,12 @@ def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple
                 yield from ((name, final.measurement) for name in (key, binaries[key]) if name)
 
 
-def find_winner(trials: Sequence[Trial]) -> tuple[Trial, Measurement] | None:
+def find_winner(
+    trials: Sequence[Trial], decided: Iterable[str] = ()
+) -> tuple[Trial, Measurement] | None:
     """The winner of the finals that a study held in its own run, and its time there; None if there were none,
-    they were disturbed, or their times are of an earlier run.
+    they were disturbed, or their times are of an earlier run. Of tied configs the one wins that the run has
+    ``decided`` for, a canonical text.
     """
     screened = [one for one in trials if _is_timed(one) and one.outcome in WELL]
     finals = select_last(filter(is_final, trials))
@@ -126,7 +129,7 @@ def find_winner(trials: Sequence[Trial]) -> tuple[Trial, Measurement] | None:
     if not passed or any(one.reused for one in passed) or find_culprit(screened, finals)[0]:
         return None
     confidence = passed[0].measurement.confidence if passed[0].measurement else 0.0
-    verdict = judge_finals(passed, finals, confidence)
+    verdict = judge_finals(passed, finals, confidence, decided)
     winner = verdict.best
     if winner is None:
         return None
