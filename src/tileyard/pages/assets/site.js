@@ -2,7 +2,6 @@
 "use strict";
 (() => {
   const table = document.getElementById("cases");
-  if (!table) return;
   const body = table.tBodies[0];
   const rows = [...body.rows];
   const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));

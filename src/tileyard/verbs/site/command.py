@@ -64,9 +64,12 @@ def site(  # noqa: PLR0913 - options, by keyword only
 
     share = parse_share(margin or USUAL_MARGIN, "--margin")
     wanted = Wanted(release=release, margin=share, roofs=read_roofs(roof or ()))
-    homes = [Path(one) for one in home or ()] or [load_settings().home]
+    own = load_settings().home
+    homes = [Path(one) for one in home or (own,)]
     with SiteFolder.open(Path(folder)) as opened:
         fresh = Fresh(find_commit_at(Path.cwd(), at) if at else "")
+        if opened.manifest.runs and not home and not own.is_dir():
+            homes = []  # as in a job that timed nothing: the site is made again from what it remembers
         for one in homes:
             fresh.read(one, opened.manifest)
         made = make_pages(opened, fresh, wanted)

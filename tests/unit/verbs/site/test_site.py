@@ -1,5 +1,7 @@
 """A team's site: what its first page names, what a further run rewrites, and what is refused."""
 
+import fcntl
+import os
 import random
 import re
 from collections.abc import Sequence
@@ -413,6 +415,13 @@ def test_a_folder_of_others_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     site = tmp_path / "site"
     make_site(site, home)
     capsys.readouterr()
+    assert "nothing is recorded" in refuse(site, home=tmp_path / "nowhere")
+    descriptor = os.open(site, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        assert "another command is writing the site" in refuse(site)
+    finally:
+        os.close(descriptor)
     (site / "tileyard-site.json").write_text('{"tileyard": "site 2"}')
     assert "cannot be read" in refuse(site)
 
@@ -432,6 +441,9 @@ def test_a_release_is_compared_without_its_repository(
     after = read_files(site)
     assert {path for path in after if after[path] != before[path]} == {"index.html"}
     assert main(["site", str(site), "--home", str(home), "--release", "v9"]) == 2
+    monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "nowhere"))
+    make_site(site)
+    assert read_files(site) == before
 
 
 def test_runs_without_a_commit_are_of_the_named_one(

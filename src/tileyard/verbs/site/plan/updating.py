@@ -40,11 +40,9 @@ class Fresh:
         self.skipped: list[str] = []
 
     def read(self, home: Path, known: Manifest) -> None:
-        """Read the store of a data directory. Raises UsageError if it has none, unless the site has runs."""
+        """Read the store of a data directory. Raises UsageError if it has none."""
         if not (home.is_dir() and has_records(home)):
-            if not known.runs:
-                raise UsageError(f"nothing is recorded in {home} yet")
-            return
+            raise UsageError(f"nothing is recorded in {home} yet")
         with open_store(home) as store:
             for one in store.list_runs():
                 if one.trials > max(known.runs.get(one.run, 0), self.runs.get(one.run, 0)):

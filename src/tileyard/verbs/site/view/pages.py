@@ -27,7 +27,7 @@ from tileyard.verbs.site.result import (
     name_end,
 )
 
-ASSETS: Final = ("assets/site.css", "assets/site.js")
+STYLE, SCRIPT = "assets/site.css", "assets/site.js"
 UNITS: Final = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 NAMED: Final = 3
 """Cases that a cause names."""
@@ -125,7 +125,7 @@ def render_index(overview: Overview, subjects: Mapping[str, str]) -> str:
     ]
     return render(
         "site_index.html",
-        assets=ASSETS,
+        assets=(STYLE, SCRIPT),
         title="Histories of all cases",
         answer=say_answer(overview),
         columns=columns,
@@ -403,7 +403,7 @@ def render_case(
     ]
     return render(
         "site_case.html",
-        assets=ASSETS,
+        assets=(STYLE,),
         title=subject.case,
         answer=_answer_case(ordered, failure, spans),
         facts=facts,
