@@ -4,8 +4,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
-from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, REVISIONS, record_runs
+from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, REVISIONS, make, record_runs
 
 from tileyard.store.base import TrialQuery
 from tileyard.store.trials import TrialStore
@@ -15,6 +17,7 @@ from tileyard.verbs.regress.plan.history import (
     collect_history,
     find_possible,
     find_shifts,
+    find_times,
 )
 
 MARGIN = 0.02
@@ -148,3 +151,13 @@ def test_a_change_that_needs_another_run_is_possible(
     """A certain one, a small one, and a single slow run between others are not."""
     found = find_possible(points_of(*times), MARGIN)
     assert (found and (found.shift.first, found.runs)) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 11, 40])
+def test_the_time_of_a_process_is_its_lower_decile(count: int) -> None:
+    """Between two samples in proportion, as NumPy has it."""
+    samples = tuple(NOISE.uniform(100, 200) for _ in range(count))
+    trial = make(0, "scale/1/head", "scale/1", "head", "x", REVISIONS, BASE_NS)
+    measured = msgspec.structs.replace(trial.measurement, samples_ns=samples)
+    (timed,) = find_times([msgspec.structs.replace(trial, measurement=measured)]).timed
+    assert timed.point.time_ns == pytest.approx(float(np.quantile(samples, 0.1)))
