@@ -100,5 +100,5 @@ $(VENV)/.run: constraints.txt pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.dev: constraints.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) torch==2.13.0 -e '.[tilelang,cuda,ray,optuna,dev]'
+	$(PIP) torch==2.13.0 -e '.[tilelang,cuda,ray,optuna,pages,dev]'
 	touch $(VENV)/.run $@

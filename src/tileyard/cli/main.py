@@ -30,6 +30,7 @@ from tileyard.verbs.passes import command as passes
 from tileyard.verbs.records.command import cache, choices, config, history, report, show, trials
 from tileyard.verbs.reduce.command import reduce
 from tileyard.verbs.regress.command import bisect, regress
+from tileyard.verbs.serve.command import serve
 from tileyard.verbs.site import command as site
 from tileyard.verbs.strategies import command as strategies
 from tileyard.verbs.test.command import plan, test
@@ -179,6 +180,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),
     ("bundle", bundle.bundle, None),
     ("run-artifact", run_artifact.run_artifact, None),
+    ("serve", serve.serve, None),
     ("agent", agent.agent, None),
 )
 """Commands by name; with a description if their docstring does not give one."""

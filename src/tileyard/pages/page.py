@@ -3,6 +3,8 @@
 import base64
 import functools
 import hashlib
+import html
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tileyard.base.model import Record
 from tileyard.show.words import UNSEEN, make_visible
 
 FOLDER = Path(__file__).parent
+_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 BASE = ("assets/page.css", "assets/page.js")
 """What every page has, before the assets of its own."""
 
@@ -46,9 +49,11 @@ VENDORED = (
 )
 
 
-def render(template: str, *, assets: Sequence[str] = (), **data: object) -> str:
+def render(
+    template: str, *, assets: Sequence[str] = (), is_served: bool = False, **data: object
+) -> str:
     """The page of a template, with these assets (``assets/x.js``, ``vendor/y.css``) after those of every
-    page. Every value is shown as text, but for Markup.
+    page. Every value is shown as text, but for Markup. A page that ``is_served`` may ask its own server.
     """
     texts = {name: _read(name) for name in (*BASE, *assets)}
     style = "\n".join(text for name, text in texts.items() if name.endswith(".css"))
@@ -58,8 +63,19 @@ def render(template: str, *, assets: Sequence[str] = (), **data: object) -> str:
     return (
         _environment()
         .get_template(template)
-        .render(policy=_make_policy(style, script), **parts, **data)
+        .render(policy=_make_policy(style, script, is_served=is_served), **parts, **data)
     )
+
+
+def render_part(template: str, **data: object) -> str:
+    """A part of a page, for one that is open already."""
+    return _environment().get_template(template).render(**data)
+
+
+def read_policy(page: str) -> str:
+    """The content security policy of a rendered page, to be sent with it."""
+    found = _POLICY.search(page)
+    return html.unescape(found[1]) if found else "default-src 'none'"
 
 
 def encode(value: object) -> Markup:
@@ -69,11 +85,12 @@ def encode(value: object) -> Markup:
     return Markup(UNSEEN.sub(lambda found: f"\\{make_visible(found[0])}", text))
 
 
-def _make_policy(style: str, script: str) -> str:
+def _make_policy(style: str, script: str, *, is_served: bool) -> str:
     """Nothing is loaded, and only the page's own style and script are used."""
+    connect = "connect-src 'self'; " if is_served else ""
     return (
         f"default-src 'none'; style-src {_name(style)}; script-src {_name(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"{connect}base-uri 'none'; form-action 'none'"
     )
 
 

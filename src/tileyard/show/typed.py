@@ -21,6 +21,12 @@ AskedHosts = Annotated[
         help=HOSTS,
     ),
 ]
+TokenFile = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE", help="Take the token from this file, which only its owner may read."
+    ),
+]
 Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows.")]
 TimesFile = Annotated[
     Path | None,

@@ -76,12 +76,13 @@ class CaseTimes(Record):
     after_s: Sequence[float]
 
 
-class RecordedRun(Record):
-    """A run, when its first trial began, and the number of its trials."""
+class RunSpan(Record):
+    """A run that has trials: how many, and when the first and the last one started."""
 
     run: str
-    started_at: float
     trials: int
+    first_at: float
+    last_at: float
 
 
 class TrialQuery(Record):
@@ -154,8 +155,13 @@ class Store(Protocol):
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that match ``query``, newest first."""
 
-    def list_runs(self) -> list[RecordedRun]:
-        """All runs that have trials, the oldest first."""
+    def list_runs(self, limit: int = 0, before: str = "") -> list[RunSpan]:
+        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all with
+        a limit of 0.
+        """
+
+    def count_outcomes(self, run: str) -> dict[Outcome, int]:
+        """How many trials of a run ended in which way."""
 
     def get_trial(self, id_prefix: str) -> Trial:
         """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""

@@ -3,20 +3,23 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import msgspec
 
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.events import EVENT_VERSION, CaseEnded, Event, RunStarted
+from tileyard.base.events import EVENT_VERSION, CaseEnded, Event, RunEnded, RunStarted
 from tileyard.base.model import Record, Trial
 from tileyard.base.modes import make_folder, open_file, write_on
+from tileyard.processes.keeper.files import is_locked, lock_for_writing
 from tileyard.store.rows import try_decode, upgrade
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+END_BYTES = 4096
+"""More bytes than the last event of a run has."""
 
 
 class _OldCase(Record):
@@ -34,13 +37,16 @@ _OLD_DECODER = msgspec.json.Decoder(_OldPlanned)
 
 class EventLog:
     """Appends the events of one run; a context manager. One survives this process after ``append``,
-    or ``add`` and ``flush``; both raise HomeError, and the events stay for the next ``flush``.
+    or ``add`` and ``flush``; both raise HomeError, and the events stay for the next ``flush``. The file is
+    locked meanwhile, by which others see that the run is under way.
     """
 
     def __init__(self, home: Path, run: str) -> None:
         self.path = run_file(home, run)
         self._unwritten = bytearray()
         self._descriptor = _open_stream(self.path)
+        with contextlib.suppress(OSError):  # another process writes there, too
+            lock_for_writing(self._descriptor)
         self._end_torn_line()
 
     def append(self, event: Event) -> None:
@@ -87,9 +93,14 @@ class StoredRun(Record):
     skipped: int
 
 
+def is_run_name(text: str) -> bool:
+    """Whether a run can have this name, which is then that of a file in the folder of runs."""
+    return _RUN_NAME.fullmatch(text) is not None
+
+
 def run_file(home: Path, run: str) -> Path:
     """The file with the events of a run. Raises HomeError for a name that is not a possible file name."""
-    if not _RUN_NAME.fullmatch(run):
+    if not is_run_name(run):
         raise HomeError(f"{run!r} cannot be the name of a run")
     return home / "runs" / f"{run}.jsonl"
 
@@ -120,27 +131,77 @@ def read_events(path: Path) -> Iterator[Event | None]:
     """A stream's events, None for an unreadable line. Version 1: no planned cases, upgraded trials.
     Raises HomeError if it cannot be opened or is newer.
     """
+    with _open(path) as file:
+        yield from _decode(path, file)
+
+
+def _open(path: Path) -> BinaryIO:
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
             raise HomeError(f"cannot read {path}: it is not a file")
-        file = path.open("rb")
+        return path.open("rb")
     except OSError as error:
         raise HomeError(f"cannot read {path}: {error.strerror}") from error
-    with file:
+
+
+def _decode(path: Path, lines: Iterable[bytes]) -> Iterator[Event | None]:
+    for line in lines:
+        event = try_decode(_DECODER, line)
+        if event is None and try_decode(_OLD_DECODER, line) is not None:
+            continue
+        if isinstance(event, RunStarted) and event.version > EVENT_VERSION:
+            raise HomeError(
+                f"{path} was written by a newer version of Tileyard"
+                f" (events {event.version}, this one knows {EVENT_VERSION})",
+                hint="upgrade Tileyard, or move the file away",
+            )
+        if isinstance(event, CaseEnded):
+            event = msgspec.structs.replace(event, trial=upgrade(event.trial, line))
+        if line.strip():
+            yield event
+
+
+class EventTail:
+    """Follows the events of a run while it goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+
+    def read(self) -> Iterator[Event]:
+        """The events since the last call, but for an incomplete last line. Raises as ``read_events``."""
+        with _open(self._path) as file:
+            file.seek(self._read_bytes)
+            yield from filter(None, _decode(self._path, self._whole_lines(file)))
+
+    def _whole_lines(self, file: BinaryIO) -> Iterator[bytes]:
         for line in file:
-            event = try_decode(_DECODER, line)
-            if event is None and try_decode(_OLD_DECODER, line) is not None:
-                continue
-            if isinstance(event, RunStarted) and event.version > EVENT_VERSION:
-                raise HomeError(
-                    f"{path} was written by a newer version of Tileyard"
-                    f" (events {event.version}, this one knows {EVENT_VERSION})",
-                    hint="upgrade Tileyard, or move the file away",
-                )
-            if isinstance(event, CaseEnded):
-                event = msgspec.structs.replace(event, trial=upgrade(event.trial, line))
-            if line.strip():
-                yield event
+            if not line.endswith(b"\n"):
+                return
+            self._read_bytes += len(line)
+            yield line
+
+
+class StreamState(Record):
+    """What the ends of a run's stream say: its first and last event, if they are known, and whether the run
+    is under way.
+    """
+
+    begun: RunStarted | None
+    ended: RunEnded | None
+    is_open: bool
+
+
+def read_state(path: Path) -> StreamState:
+    """The state of a run, from the first line and the last of its stream. Raises as ``read_events``."""
+    with _open(path) as file:
+        is_open = is_locked(file.fileno())
+        first = [event for event in _decode(path, [file.readline()]) if event]
+        file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
+        last = [event for event in _decode(path, file.readlines()[-1:]) if event]
+    begun = first[0] if first and isinstance(first[0], RunStarted) else None
+    ended = last[0] if last and isinstance(last[0], RunEnded) else None
+    return StreamState(begun=begun, ended=ended, is_open=is_open and ended is None)
 
 
 def read_run(path: Path) -> StoredRun:

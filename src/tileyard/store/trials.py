@@ -17,7 +17,7 @@ from tileyard.store.base import (
     MOUNTS,
     REUSABLE,
     CaseTimes,
-    RecordedRun,
+    RunSpan,
     RunTime,
     Store,
 )
@@ -62,6 +62,12 @@ _FIND_BUILD_FAILURE = _latest(
     is_unbuilt,  # as in its index
     trials.c.outcome.in_(sorted(BUILD_FAILURES)),
 )
+_AFTER_ALL = "\U0010ffff"
+"""What comes after the name of each run."""
+_FIND_EARLIER_RUN = select(func.max(trials.c.run)).where(trials.c.run < bindparam("run"))
+_FIND_SPAN = select(
+    func.count(), func.min(trials.c.started_at), func.max(trials.c.started_at)
+).where(trials.c.run == bindparam("run"))
 ELSEWHERE = "TILEYARD_HOME names another data directory"
 _FIND_PASSED = (
     select(trials.c.record)
@@ -209,19 +215,35 @@ class TrialStore(Store):
             conditions.append(select(suite_trials.c.number).where(_IS_ITS_PART, is_its).exists())
         return self._select(conditions, query.limit)
 
-    def list_runs(self) -> list[RecordedRun]:
-        """All runs that have trials, the oldest first."""
-        # Both columns are in the index of runs, so no row is read.
-        began = func.min(trials.c.started_at)
-        statement = select(trials.c.run, began, func.count()).group_by(trials.c.run)
+    def list_runs(self, limit: int = 0, before: str = "") -> list[RunSpan]:
+        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all with
+        a limit of 0. Each is looked up in an index, whose number of rows does not matter.
+        """
+        found: list[RunSpan] = []
+        last = before or _AFTER_ALL
         with self._database.reading() as connection:
-            rows = [tuple(row) for row in connection.execute(statement)]
-        found = [
-            RecordedRun(run=run, started_at=at, trials=count)
-            for run, at, count in rows
-            if isinstance(run, str) and isinstance(at, float)
-        ]
-        return sorted(found, key=lambda one: (one.started_at, one.run))
+            while not limit or len(found) < limit:
+                run = connection.execute(_FIND_EARLIER_RUN, {"run": last}).scalar()
+                if not isinstance(run, str) or run >= last:  # otherwise the row is damaged
+                    break
+                [span] = connection.execute(_FIND_SPAN, {"run": run}).all()
+                count, *times = span
+                first_at, last_at = (time if isinstance(time, float) else 0.0 for time in times)
+                found.append(RunSpan(run=run, trials=count, first_at=first_at, last_at=last_at))
+                last = run
+        return found
+
+    def count_outcomes(self, run: str) -> dict[Outcome, int]:
+        """How many trials of a run ended in which way."""
+        statement = (
+            select(trials.c.outcome, func.count())
+            .where(trials.c.run == run)
+            .group_by(trials.c.outcome)
+        )
+        known = {outcome.value: outcome for outcome in Outcome}
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return {known[outcome]: count for outcome, count in rows if outcome in known}
 
     def get_trial(self, id_prefix: str) -> Trial:
         """The trial whose id begins with this prefix. Raises UsageError if there is none, or several."""

@@ -209,13 +209,15 @@ class StoreContract:
         store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
         assert [trial.id for trial in store.list_trials(query)] == expected
 
-    def test_runs_are_listed_oldest_first(self, store: Store) -> None:
-        """With the start of the first trial and the number of trials; there are none at first."""
+    def test_runs_are_listed_by_name_the_latest_first(self, store: Store) -> None:
+        """With the starts of the first and last trial and their number; there are none at first."""
         assert store.list_runs() == []
         store.record_all([make_trial("t1", run="r2", started_at=2.0), make_trial("t2", run="r1")])
         store.record(make_trial("t3", run="r2", started_at=3.0))
-        expected = [("r1", 1.0, 1), ("r2", 2.0, 2)]
-        assert [(one.run, one.started_at, one.trials) for one in store.list_runs()] == expected
+        runs = [(one.run, one.first_at, one.last_at, one.trials) for one in store.list_runs()]
+        assert runs == [("r2", 2.0, 3.0, 2), ("r1", 1.0, 1.0, 1)]
+        assert [one.run for one in store.list_runs(1)] == ["r2"]
+        assert [one.run for one in store.list_runs(before="r2")] == ["r1"]
 
     def test_trial_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
         """A prefix is enough if it fits only one trial; a whole id wins over longer ones."""

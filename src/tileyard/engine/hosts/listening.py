@@ -44,10 +44,7 @@ class Listener:
         self._tls, self._fingerprint = None, b""
         if is_encrypted or (is_encrypted is None and not address.is_inside):
             self._tls, self._fingerprint = make_certificate()
-        try:
-            self._socket = _bind(address)
-        except OSError as error:
-            raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from error
+        self._socket = bind(address)
         port = 0 if address.path else self._socket.getsockname()[1]
         self.address = Address(host=address.host, port=port, path=address.path)
         self._arrivals: list[Arrival] = []
@@ -203,14 +200,18 @@ class AwaitedAgents:
             await self._listener.close()
 
 
-def _bind(address: Address) -> socket.socket:
-    if address.path:
-        listening = socket.socket(socket.AF_UNIX)
-        listening.bind(address.path)
-        Path(address.path).chmod(0o600)
-    else:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        listening = socket.create_server((address.host, address.port), family=family)
+def bind(address: Address) -> socket.socket:
+    """A socket that listens at an address, port 0 for any. Raises UsageError."""
+    try:
+        if address.path:
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(address.path)
+            Path(address.path).chmod(0o600)
+        else:
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            listening = socket.create_server((address.host, address.port), family=family)
+    except OSError as error:
+        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from error
     listening.listen(MOST_STRANGERS)
     listening.setblocking(False)
     return listening

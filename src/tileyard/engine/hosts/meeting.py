@@ -81,12 +81,12 @@ class Ticket(Record):
         return cls(token=secrets.token_bytes(32), fingerprint=fingerprint)
 
     @classmethod
-    def parse(cls, text: str) -> "Ticket":
-        """What ``str`` wrote. Raises UsageError, without the text."""
+    def parse(cls, text: str, variable: str = TOKEN) -> "Ticket":
+        """What ``str`` wrote, of a file or a variable. Raises UsageError, without the text."""
         parts = text.strip().split(":")
         if len(parts) > 2 or not all(_DIGEST.fullmatch(part) for part in parts):
             raise UsageError(
-                f"no token of an agent is in ${TOKEN} or the file",
+                f"no token is in ${variable} or the file",
                 "it is 64 hexadecimal digits, or twice as many with a colon between",
             )
         token, *others = map(bytes.fromhex, parts)
@@ -189,12 +189,12 @@ async def _prove(channel: StreamChannel, address: Address, ticket: Ticket) -> No
     channel.inbox.most_bytes = MAX_MESSAGE_BYTES
 
 
-def read_ticket(file: str) -> Ticket:
+def read_ticket(file: str, variable: str = TOKEN) -> Ticket:
     """The ticket in a file, or without one in the environment, from which it is removed. Raises UsageError,
     also for a file that others may read, or may have written.
     """
     if not file:
-        return Ticket.parse(os.environ.pop(TOKEN, ""))
+        return Ticket.parse(os.environ.pop(variable, ""), variable)
     try:
         with Path(file).open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -203,4 +203,4 @@ def read_ticket(file: str) -> Ticket:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise UsageError(f"{file} must belong to this user, and to nobody else: chmod 600 {file}")
-    return Ticket.parse(text)
+    return Ticket.parse(text, variable)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tileyard.show.typed import TokenFile
+
 
 def agent(
     *,
@@ -25,12 +27,7 @@ def agent(
             help="Connect to the run at HOST:PORT or unix:PATH, with the token in $TILEYARD_AGENT_TOKEN.",
         ),
     ] = "",
-    token_file: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="Take the token from this file, which only its owner may read."
-        ),
-    ] = "",
+    token_file: TokenFile = "",
 ) -> int:
     """Offer the devices of this host to a run on another one. Runs with --hosts start it.
 

@@ -38,12 +38,12 @@ def print_survey(console: Console, survey: Survey) -> None:
         table.add_row(
             Text(state.name),
             Text(state.kind),
-            _health(state, survey.at),
+            say_health(state, survey.at),
             since,
             str(state.queue or ""),
-            _share(state.busy_share),
-            _share(state.held_idle_share) if state.holder is not None else "",
-            Text(_holder(state)),
+            say_share(state.busy_share),
+            say_share(state.held_idle_share) if state.holder is not None else "",
+            Text(say_holder(state)),
         )
     print_table(console, table, cut="holder")
     if survey.queues:
@@ -148,7 +148,8 @@ def print_probe(console: Console, report: ProbeReport) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _health(state: DeviceState, at: float) -> Text:
+def say_health(state: DeviceState, at: float) -> Text:
+    """Whether a device is well; else why it is in quarantine, by whom and since when."""
     health = state.health
     if health.is_well and state.unknown:
         return Text(f"unknown: {clean_line(state.unknown)}", style="yellow")
@@ -161,7 +162,8 @@ def _health(state: DeviceState, at: float) -> Text:
     return Text(f"quarantine: {reason} ({part}by {health.user}, {ago} ago{good})", style="red")
 
 
-def _holder(state: DeviceState) -> str:
+def say_holder(state: DeviceState) -> str:
+    """Who holds a device, with which command; empty for nobody."""
     holder = state.holder
     if holder is None:
         return ""
@@ -170,7 +172,8 @@ def _holder(state: DeviceState) -> str:
     return f"{holder.user} {holder.pid}: {command}{part}"
 
 
-def _share(share: float | None) -> str:
+def say_share(share: float | None) -> str:
+    """A share that may be unknown."""
     return "?" if share is None else f"{100 * share:.0f} %"
 
 

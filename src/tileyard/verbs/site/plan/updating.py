@@ -44,7 +44,7 @@ class Fresh:
         if not (home.is_dir() and has_records(home)):
             raise UsageError(f"nothing is recorded in {home} yet")
         with open_store(home) as store:
-            for one in store.list_runs():
+            for one in sorted(store.list_runs(), key=lambda one: (one.first_at, one.run)):
                 if one.trials > max(known.runs.get(one.run, 0), self.runs.get(one.run, 0)):
                     self._read_run(home, store, one.run)
                     self.runs[one.run] = one.trials

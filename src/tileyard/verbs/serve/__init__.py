@@ -1,0 +1,1 @@
+"""The verb ``serve``: pages of what is recorded and under way, for browsers."""

@@ -1,0 +1,290 @@
+"""The addresses of a server and what each answers; everything is only read."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tileyard.base.errors import HomeError, TileyardError
+from tileyard.base.settings import Settings
+from tileyard.devices.survey import Survey, survey_devices
+from tileyard.engine.hosts.listening import bind
+from tileyard.engine.hosts.meeting import Address
+from tileyard.pages.page import read_policy
+from tileyard.store.base import Store, TrialQuery
+from tileyard.store.events import is_run_name
+from tileyard.store.trials import has_store, open_store
+from tileyard.verbs.serve.plan.access import Access, Guard
+from tileyard.verbs.serve.plan.connections import LIMITS, Limits, serving
+from tileyard.verbs.serve.plan.live import Hub, Make, Subscription
+from tileyard.verbs.serve.plan.runs import NO_STREAM, Folds, find_line, find_open, list_lines
+from tileyard.verbs.serve.view import (
+    Overview,
+    Shown,
+    encode_state,
+    show_devices,
+    show_ended,
+    show_list,
+    show_message,
+    show_overview,
+    show_page,
+    show_run,
+)
+
+MOST_SHOWN: Final = 8
+"""Runs under way that are shown on the first page."""
+RECENT: Final = 20
+LISTED: Final = 100
+TRIALS: Final = 200
+"""Trials on the page of a run."""
+PERIOD_S: Final = 1.0
+"""Seconds between states of a page."""
+WINDOW_S: Final = 0.1
+"""Seconds for which devices are observed."""
+SURVEY_S: Final = 2.0
+"""Seconds for which a survey of devices counts."""
+CHUNK_BYTES: Final = 64 << 10
+log = logging.getLogger(__name__)
+
+
+class Page(Response):
+    """A page, sent piece by piece as it is read, with its policy."""
+
+    media_type = "text/html"
+
+    def __init__(self, page: str, status: int = 200) -> None:
+        super().__init__(page, status, {"content-security-policy": read_policy(page)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        for first in range(0, len(self.body), CHUNK_BYTES):
+            piece = self.body[first : first + CHUNK_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Events(StreamingResponse):
+    """The states of a page as they change, for one subscriber."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription.events(), media_type="text/event-stream")
+        self._subscription = subscription
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them until the subscriber hangs up."""
+        with self._subscription:
+            await super().__call__(scope, receive, send)
+
+
+class Site:
+    """The pages of one data directory and of this host's devices."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._home = settings.home
+        self._folds = Folds(settings.home)
+        self._store: Store | None = None
+        self._survey: Survey | None = None
+        self._surveyed_s = 0.0
+        self._surveying = asyncio.Lock()
+        self.hub = Hub()
+
+    def make_app(self) -> Starlette:
+        """The application."""
+        routes = [
+            Route("/", self._show_overview),
+            Route("/events", self._follow_overview),
+            Route("/runs", self._show_list),
+            Route("/runs/{run}", self._show_run),
+            Route("/runs/{run}/events", self._follow_run),
+            Route("/devices", self._show_devices),
+            Route("/devices/events", self._follow_devices),
+        ]
+        errors = {HTTPException: _say_status, TileyardError: _say_error, Exception: _say_bug}
+        app = Starlette(routes=routes, exception_handlers=errors)
+        app.router.redirect_slashes = False
+        return app
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+    # ---- pages ------------------------------------------------------------------------------
+
+    async def _show_overview(self, _: Request) -> Response:
+        state = await self._find_overview()
+        return await _page("Runs under way", state, "/events")
+
+    async def _show_list(self, request: Request) -> Response:
+        before = request.query_params.get("before", "")
+        if before and not is_run_name(before):
+            raise HTTPException(404)
+        lines = await asyncio.to_thread(
+            lambda: list_lines(self._home, self._open(), LISTED, before)
+        )
+        return await _page("Runs", show_list(lines, LISTED))
+
+    async def _show_run(self, request: Request) -> Response:
+        run = _run_of(request)
+        line = await asyncio.to_thread(find_line, self._home, run)
+        if line.stream.is_open:
+            async with self._folds.hold(run) as fold:
+                state = await fold.look(show_run)
+            return await _page(state.title or run, state, f"/runs/{run}/events")
+        ended = await asyncio.to_thread(self._find_ended, run)
+        return await _page(line.stream.begun.title if line.stream.begun else run, ended)
+
+    async def _show_devices(self, _: Request) -> Response:
+        return await _page("Devices", await self._find_devices(), "/devices/events")
+
+    # ---- their changes ----------------------------------------------------------------------
+
+    async def _follow_overview(self, request: Request) -> Response:
+        return self._follow(request, lambda: _repeat(self._find_overview))
+
+    async def _follow_run(self, request: Request) -> Response:
+        run = _run_of(request)
+        line = await asyncio.to_thread(find_line, self._home, run)
+        if line.stream == NO_STREAM:
+            raise HTTPException(404)
+        return self._follow(request, lambda: self._watch_run(run))
+
+    async def _follow_devices(self, request: Request) -> Response:
+        return self._follow(request, lambda: _repeat(self._find_devices))
+
+    def _follow(self, request: Request, make: Make) -> Response:
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            raise HTTPException(406, "this is for an EventSource")
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        if self.hub.is_full:
+            raise HTTPException(503, "too many pages are followed now", {"retry-after": "10"})
+        return Events(Subscription(self.hub, request.url.path, make))
+
+    async def _watch_run(self, run: str) -> AsyncIterator[bytes]:
+        """The states of a run until it has ended, or its process is gone."""
+        async with self._folds.hold(run) as fold:
+            while True:
+                line = await asyncio.to_thread(find_line, self._home, run)
+                state = await fold.look(show_run)
+                is_over = state.is_over or not line.stream.is_open
+                state = msgspec.structs.replace(state, is_over=is_over)
+                yield await asyncio.to_thread(encode_state, state)
+                if is_over:
+                    return
+                await asyncio.sleep(PERIOD_S)
+
+    # ---- states -----------------------------------------------------------------------------
+
+    async def _find_overview(self) -> Overview:
+        lines = (await asyncio.to_thread(find_open, self._home))[:MOST_SHOWN]
+        states = []
+        for line in lines:
+            async with self._folds.hold(line.run) as fold:
+                with contextlib.suppress(HomeError):  # it was removed meanwhile
+                    states.append(await fold.look(show_run))
+        recent = await asyncio.to_thread(lambda: list_lines(self._home, self._open(), RECENT))
+        return show_overview(states, recent)
+
+    async def _find_devices(self) -> Shown:
+        async with self._surveying:
+            now = asyncio.get_running_loop().time()
+            if self._survey is None or now - self._surveyed_s > SURVEY_S:
+                self._survey = await asyncio.to_thread(survey_devices, self._settings, WINDOW_S)
+                self._surveyed_s = now
+            return show_devices(self._survey)
+
+    def _find_ended(self, run: str) -> Shown:
+        """A run that is not under way. Raises HTTPException if there is none."""
+        line, store = find_line(self._home, run), self._open()
+        outcomes = store.count_outcomes(run) if store is not None else {}
+        if line.stream.begun is None and not outcomes:
+            raise HTTPException(404)
+        query = TrialQuery(run=run, limit=TRIALS)
+        return show_ended(line, outcomes, store.list_trials(query) if store is not None else ())
+
+    def _open(self) -> Store | None:
+        """The store, None if there is none yet."""
+        if self._store is None and has_store(self._home):
+            self._store = open_store(self._home)
+        return self._store
+
+
+async def _repeat(find: Callable[[], Awaitable[Shown]]) -> AsyncIterator[bytes]:
+    while True:
+        yield await asyncio.to_thread(encode_state, await find())
+        await asyncio.sleep(PERIOD_S)
+
+
+async def _page(title: str, state: Shown, events: str = "", status: int = 200) -> Page:
+    return Page(await asyncio.to_thread(show_page, title, state, events), status)
+
+
+def _run_of(request: Request) -> str:
+    """The run that an address names. Raises HTTPException if no run can have that name."""
+    run = str(request.path_params["run"])
+    if not is_run_name(run):
+        raise HTTPException(404)
+    return run
+
+
+async def _say_status(_: Request, error: Exception) -> Response:
+    status, headers = 404, None
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
+    text = (
+        "There is no such page" if status == HTTPStatus.NOT_FOUND else getattr(error, "detail", "")
+    )
+    page = await _page(HTTPStatus(status).phrase, show_message(text), status=status)
+    page.headers.update(headers or {})
+    return page
+
+
+async def _say_error(_: Request, error: Exception) -> Response:
+    return await _page("These pages cannot be shown", show_message(str(error)), status=503)
+
+
+async def _say_bug(_: Request, error: Exception) -> Response:
+    log.error("a page could not be made", exc_info=error)
+    text = "This is a bug in tileyard; please report it"
+    return await _page("This page cannot be shown", show_message(text), status=500)
+
+
+@contextlib.asynccontextmanager
+async def open_site(
+    settings: Settings,
+    address: Address,
+    *,
+    names: Iterable[str] = (),
+    token: bytes = b"",
+    limits: Limits = LIMITS,
+) -> AsyncIterator[Address]:
+    """Answer browsers at an address within the block, which gets it with its port. Raises UsageError, and
+    ToolMissingError where the kernel does not report who connects and there is no token.
+    """
+    access = Access(address, names, token)
+    site = Site(settings)
+    with bind(address) as listening:
+        try:
+            async with serving(Guard(site.make_app(), access), listening, limits):
+                yield Address(host=address.host, port=listening.getsockname()[1])
+        finally:
+            site.close()

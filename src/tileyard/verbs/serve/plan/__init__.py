@@ -1,0 +1,1 @@
+"""What is read, and who may read it."""
