@@ -75,8 +75,6 @@ class Access:
         """Why a request is refused; None for one that gets an answer."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if scope["method"] not in ("GET", "HEAD"):
-            return Refusal(405, "everything here is only read", {"allow": "GET, HEAD"})
         if not self._is_own_name(host):
             return Refusal(421, "this server is not known by that name: see serve --name")
         if not _is_from_here(headers, host):

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS: Final = 256
 """Connections at a time; for one more the oldest is ended that awaits something of its other end."""
-REQUEST_BYTES: Final = 16 << 10
+REQUEST_BYTES: Final = 8 << 10
 """Most bytes of a request's line and headers."""
 BUFFER_BYTES: Final = 64 << 10
 """Bytes of an answer that are kept for a reader, by the kernel and by this process each."""
