@@ -146,7 +146,8 @@ def test_pages_are_for_programs_of_their_user_alone(
             with socket.socket() as connection:
                 connection.connect((at.host, at.port))
                 connection.sendall(f"GET / HTTP/1.0\r\nHost: {at}\r\n\r\n".encode())
-                return connection.recv(1 << 16).decode()
+                with connection.makefile("rb") as answer:
+                    return answer.read().decode()
 
         assert (await ask(at)).status == 200
         refused = await asyncio.to_thread(users[1].call, connect)

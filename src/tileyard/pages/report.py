@@ -60,8 +60,8 @@ def find_timeline(log: RunLog) -> Iterator[Section]:
         )
 
 
-def render_report(subjects: Sequence[Subject]) -> str:
-    """One page of all subjects."""
+def render_report(subjects: Sequence[Subject], links: Sequence[tuple[str, str]] = ()) -> str:
+    """One page of all subjects, with links to other pages at its top: their addresses and words."""
     first = subjects[0]
     is_one = len(subjects) == 1
     return render(
@@ -71,5 +71,6 @@ def render_report(subjects: Sequence[Subject]) -> str:
         answer=first.answer if is_one else "",
         kind=first.kind if is_one else "",
         subjects=subjects,
+        links=links,
         data=[{one.name: one.data for one in subject.sections if one.data} for subject in subjects],
     )

@@ -156,8 +156,8 @@ class Store(Protocol):
         """Trials that match ``query``, newest first."""
 
     def list_runs(self, limit: int = 0, before: str = "") -> list[RunSpan]:
-        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all with
-        a limit of 0.
+        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all if
+        the limit is 0.
         """
 
     def count_outcomes(self, run: str) -> dict[Outcome, int]:

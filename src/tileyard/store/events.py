@@ -192,10 +192,16 @@ class StreamState(Record):
     is_open: bool
 
 
+def is_under_way(path: Path) -> bool:
+    """Whether a process writes a run's stream. Raises as ``read_events``."""
+    with _open(path) as file:
+        return is_locked(file.fileno())
+
+
 def read_state(path: Path) -> StreamState:
     """The state of a run, from the first line and the last of its stream. Raises as ``read_events``."""
+    is_open = is_under_way(path)
     with _open(path) as file:
-        is_open = is_locked(file.fileno())
         first = [event for event in _decode(path, [file.readline()]) if event]
         file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
         last = [event for event in _decode(path, file.readlines()[-1:]) if event]

@@ -55,7 +55,15 @@ def read_result(home: Path, run: str) -> Kept:
 
 def has_result(home: Path, run: str) -> bool:
     """Whether the result of a run is kept."""
-    return bool(run) and _result_file(home, run).is_file()
+    return bool(run) and bool(stamp_result(home, run))
+
+
+def stamp_result(home: Path, run: str) -> int:
+    """When the result of a run was kept, in nanoseconds of the file system's clock; 0 if it is not kept."""
+    try:
+        return _result_file(home, run).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def find_last_run(home: Path) -> str:

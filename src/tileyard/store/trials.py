@@ -216,8 +216,8 @@ class TrialStore(Store):
         return self._select(conditions, query.limit)
 
     def list_runs(self, limit: int = 0, before: str = "") -> list[RunSpan]:
-        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all with
-        a limit of 0. Each is looked up in an index, whose number of rows does not matter.
+        """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all if
+        the limit is 0. Each is looked up in an index, whose number of rows does not matter.
         """
         found: list[RunSpan] = []
         last = before or _AFTER_ALL

@@ -209,15 +209,27 @@ class StoreContract:
         store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
         assert [trial.id for trial in store.list_trials(query)] == expected
 
-    def test_runs_are_listed_by_name_the_latest_first(self, store: Store) -> None:
-        """With the starts of the first and last trial and their number; there are none at first."""
-        assert store.list_runs() == []
-        store.record_all([make_trial("t1", run="r2", started_at=2.0), make_trial("t2", run="r1")])
-        store.record(make_trial("t3", run="r2", started_at=3.0))
-        runs = [(one.run, one.first_at, one.last_at, one.trials) for one in store.list_runs()]
-        assert runs == [("r2", 2.0, 3.0, 2), ("r1", 1.0, 1.0, 1)]
-        assert [one.run for one in store.list_runs(1)] == ["r2"]
-        assert [one.run for one in store.list_runs(before="r2")] == ["r1"]
+    def test_runs_are_listed_by_name(self, store: Store) -> None:
+        """The latest names first, up to a limit, or before one; each with its trials and their starts."""
+        for run, times in (("r2", (5.0, 3.0)), ("r1", (9.0,)), ("r3", (1.0, 2.0, 4.0))):
+            store.record_all([make_trial(f"{run}.{at}", run=run, started_at=at) for at in times])
+        expected = [("r3", 3, 1.0, 4.0), ("r2", 2, 3.0, 5.0), ("r1", 1, 9.0, 9.0)]
+        for found, said in (
+            (store.list_runs(9), expected),
+            (store.list_runs(2), expected[:2]),
+            (store.list_runs(2, "r3"), expected[1:]),
+            (store.list_runs(2, "r1"), []),
+            (store.list_runs(), expected),
+        ):
+            assert [(one.run, one.trials, one.first_at, one.last_at) for one in found] == said
+
+    def test_outcomes_of_a_run_are_counted(self, store: Store) -> None:
+        """Of this run alone."""
+        ends = (("a", PASSED), ("b", CRASHED), ("c", PASSED))
+        store.record_all([make_trial(name, outcome=outcome) for name, outcome in ends])
+        store.record(make_trial("d", run="r2"))
+        assert store.count_outcomes("r1") == {PASSED: 2, CRASHED: 1}
+        assert store.count_outcomes("r3") == {}
 
     def test_trial_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
         """A prefix is enough if it fits only one trial; a whole id wins over longer ones."""

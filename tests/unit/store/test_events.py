@@ -38,10 +38,14 @@ from tileyard.base.events import (
 from tileyard.base.model import Case, Device, KernelWork, Mismatch, Outcome, Trial
 from tileyard.store.events import (
     EventLog,
+    EventTail,
+    StreamState,
     is_recorded,
+    is_under_way,
     list_run_files,
     read_events,
     read_run,
+    read_state,
     run_file,
 )
 from tileyard.store.trials import TrialQuery, TrialStore
@@ -252,3 +256,40 @@ def test_a_stream_is_recorded_once_the_table_has_all_its_trials(
         with path.open("a") as file:
             file.write('{"type": "case_en')
         assert not is_recorded(path, store.has_all)
+
+
+def test_a_stream_is_followed_as_it_grows(tmp_path: Path) -> None:
+    """Each event comes once, also one whose line was written in two parts; what cannot be read is skipped."""
+    first, second, third = (Note(text=text) for text in ("a", "b", "c"))
+    with EventLog(tmp_path, "r1") as log:
+        tail = EventTail(log.path)
+        assert [*tail.read()] == []
+        log.append(first)
+        log.append(second)
+        assert [*tail.read()] == [first, second]
+        line = msgspec.json.encode(third) + b"\n"
+        with log.path.open("ab") as file:
+            file.write(b"nonsense\n" + line[:5])
+            file.flush()
+            assert [*tail.read()] == []
+            file.write(line[5:])
+        assert [*tail.read()] == [third]
+        assert [*tail.read()] == []
+
+
+def test_the_ends_of_a_stream_say_how_a_run_is(tmp_path: Path) -> None:
+    """It is under way while its log is open, and has ended after its last event; otherwise it was killed."""
+    begun, ended = run_started(), RunEnded(run="r1", at=2.0, reason="done")
+    with EventLog(tmp_path, "r1") as log:
+        assert read_state(log.path) == StreamState(begun=None, ended=None, is_open=True)
+        log.append(begun)
+        log.append(Note(text="x" * 9999))
+        assert read_state(log.path) == StreamState(begun=begun, ended=None, is_open=True)
+        with EventLog(tmp_path, "r1"):  # of another process that adds trials
+            assert is_under_way(log.path)
+    assert read_state(log.path) == StreamState(begun=begun, ended=None, is_open=False)
+    with EventLog(tmp_path, "r1") as log:
+        log.append(ended)
+        assert read_state(log.path) == StreamState(begun=begun, ended=ended, is_open=False)
+    with pytest.raises(HomeError, match="No such file"):
+        read_state(tmp_path / "none")

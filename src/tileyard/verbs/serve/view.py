@@ -15,6 +15,7 @@ from tileyard.devices.survey import DeviceState, Survey
 from tileyard.pages.page import render, render_part
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import (
+    MESSAGE_LENGTH,
     clean_line,
     format_case,
     format_config,
@@ -109,6 +110,7 @@ class EndedRun(Shown, kw_only=True):
     """A run that is not under way, as the store has it."""
 
     part: str = "serve/ended.html"
+    title: str
     facts: tuple[Row, ...]
     trials: tuple[Row, ...]
     hidden: int
@@ -136,6 +138,10 @@ class DevicesState(Shown, kw_only=True):
     notes: tuple[str, ...]
 
 
+LINKS: tuple[tuple[str, str], ...] = (("/", "Now"), ("/runs", "Runs"), ("/devices", "Devices"))
+"""The pages to which all others lead."""
+
+
 def show_page(title: str, state: Shown, events: str = "") -> str:
     """The page of a state, which follows the changes at the address ``events``, if there is one."""
     data = {"events": events}
@@ -147,6 +153,7 @@ def show_page(title: str, state: Shown, events: str = "") -> str:
         answer=state.answer,
         state=state,
         is_live=bool(events),
+        links=LINKS,
         data=data,
     )
 
@@ -176,12 +183,12 @@ def show_run(fold: RunFold) -> RunState:
     return RunState(
         answer="; ".join(filter(None, [", ".join(filter(None, parts)), end or left])),
         is_over=view.reason is not None,
-        run=about.run,
-        title=about.title,
+        run=fold.run,
+        title=about.title or fold.run,
         ended=min(view.ended, total),
         total=total,
         facts=(
-            ("run", about.run),
+            ("run", fold.run),
             ("target", about.target),
             ("began", say_time(about.at)),
             ("running for", format_seconds(now_s - view.begun_s)),
@@ -203,7 +210,7 @@ def show_run(fold: RunFold) -> RunState:
         hidden=max(0, len(running) - MOST_ROWS),
         losses=tuple((word, str(count)) for word, count in view.losses.items()),
         messages=_list_messages(view),
-        hosts=_list_hosts(view),
+        hosts=_list_hosts(view, fold.run),
         latest=tuple(map(_say_judged, fold.latest)),
     )
 
@@ -230,11 +237,11 @@ def _list_messages(view: RunView) -> tuple[Row, ...]:
     return tuple((str(count), message) for message, count in found.most_common(MOST_ROWS))
 
 
-def _list_hosts(view: RunView) -> tuple[HostRow, ...]:
+def _list_hosts(view: RunView, run: str) -> tuple[HostRow, ...]:
     return tuple(
         HostRow(
             name=name,
-            run=view.about.run,
+            run=run,
             busy=f"{use.busy} of {use.devices}",
             building=use.building,
             ended=use.ended,
@@ -315,9 +322,9 @@ def show_ended(line: RunLine, outcomes: dict[Outcome, int], trials: Sequence[Tri
     return EndedRun(
         answer=f"{count_of(total, 'trial')}: {', '.join(counts)}" if total else "It has no trial",
         is_over=True,
+        title=row.title,
         facts=(
             ("run", line.run),
-            ("title", row.title),
             ("target", begun.target if begun is not None else ""),
             ("began", row.began),
             ("took", took),
@@ -325,13 +332,13 @@ def show_ended(line: RunLine, outcomes: dict[Outcome, int], trials: Sequence[Tri
         ),
         trials=tuple(
             (
-                one.id,
                 _name(one),
-                one.target,
-                one.device,
-                _say_time_of(one),
                 name_end(one),
-                clean_line(one.message, 300),
+                _say_time_of(one),
+                one.device,
+                one.target,
+                one.id,
+                clean_line(one.message, MESSAGE_LENGTH),
             )
             for one in trials
         ),

@@ -44,10 +44,11 @@ def serve(
         from tileyard.verbs.serve.command.site import open_site
         from tileyard.verbs.serve.plan.access import TOKEN
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("starlette", "uvicorn"):
             raise
         raise ToolMissingError(
-            f"tileyard serve needs {error.name}, which is not installed", install_extra("pages")
+            f"tileyard serve needs {package}, which is not installed", install_extra("pages")
         ) from None
     address = Address.parse(listen)
     if address.path:

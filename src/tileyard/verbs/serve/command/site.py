@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from http import HTTPStatus
-from typing import Final
+from pathlib import Path
+from time import monotonic
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,20 +18,25 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tileyard.base.errors import HomeError, TileyardError
+from tileyard.base.errors import HomeError, TileyardError, UsageError
 from tileyard.base.settings import Settings
-from tileyard.devices.survey import Survey, survey_devices
+from tileyard.devices.survey import survey_devices
 from tileyard.engine.hosts.listening import bind
 from tileyard.engine.hosts.meeting import Address
 from tileyard.pages.page import read_policy
+from tileyard.pages.report import render_report
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.events import is_run_name
+from tileyard.store.results import stamp_result
 from tileyard.store.trials import has_store, open_store
+from tileyard.verbs.records.command.report import describe_run
 from tileyard.verbs.serve.plan.access import Access, Guard
 from tileyard.verbs.serve.plan.connections import LIMITS, Limits, serving
 from tileyard.verbs.serve.plan.live import Hub, Make, Subscription
 from tileyard.verbs.serve.plan.runs import NO_STREAM, Folds, find_line, find_open, list_lines
 from tileyard.verbs.serve.view import (
+    LINKS,
+    EndedRun,
     Overview,
     Shown,
     encode_state,
@@ -54,6 +62,11 @@ WINDOW_S: Final = 0.1
 SURVEY_S: Final = 2.0
 """Seconds for which a survey of devices counts."""
 CHUNK_BYTES: Final = 64 << 10
+MOST_MADE: Final = 4
+"""Pages that are made at the same time."""
+MOST_REPORTS: Final = 16
+"""Reports that are kept."""
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -93,6 +106,23 @@ class Events(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
+class Shared(Generic[T]):
+    """What counts for some seconds, for all that ask for it: it is found once."""
+
+    def __init__(self, find: Callable[[], Awaitable[T]], fresh_s: float) -> None:
+        self._find = find
+        self._fresh_s = fresh_s
+        self._found: tuple[T, float] | None = None
+        self._finding = asyncio.Lock()
+
+    async def get(self) -> T:
+        """What was found last, if that still counts."""
+        async with self._finding:
+            if self._found is None or monotonic() - self._found[1] > self._fresh_s:
+                self._found = await self._find(), monotonic()
+            return self._found[0]
+
+
 class Site:
     """The pages of one data directory and of this host's devices."""
 
@@ -101,9 +131,9 @@ class Site:
         self._home = settings.home
         self._folds = Folds(settings.home)
         self._store: Store | None = None
-        self._survey: Survey | None = None
-        self._surveyed_s = 0.0
-        self._surveying = asyncio.Lock()
+        self._overview = Shared(self._find_overview, PERIOD_S / 2)
+        self._devices = Shared(self._find_devices, SURVEY_S)
+        self._making = asyncio.Semaphore(MOST_MADE)
         self.hub = Hub()
 
     def make_app(self) -> Starlette:
@@ -114,6 +144,7 @@ class Site:
             Route("/runs", self._show_list),
             Route("/runs/{run}", self._show_run),
             Route("/runs/{run}/events", self._follow_run),
+            Route("/runs/{run}/trials", self._show_trials),
             Route("/devices", self._show_devices),
             Route("/devices/events", self._follow_devices),
         ]
@@ -130,35 +161,51 @@ class Site:
     # ---- pages ------------------------------------------------------------------------------
 
     async def _show_overview(self, _: Request) -> Response:
-        state = await self._find_overview()
-        return await _page("Runs under way", state, "/events")
+        return await _page("Runs under way", await self._overview.get(), "/events")
 
     async def _show_list(self, request: Request) -> Response:
         before = request.query_params.get("before", "")
         if before and not is_run_name(before):
             raise HTTPException(404)
-        lines = await asyncio.to_thread(
-            lambda: list_lines(self._home, self._open(), LISTED, before)
-        )
-        return await _page("Runs", show_list(lines, LISTED))
+
+        def find() -> Shown:
+            return show_list(list_lines(self._home, self._open(), LISTED, before), LISTED)
+
+        return await _page("Runs", await self._make(request, find))
 
     async def _show_run(self, request: Request) -> Response:
+        """The progress of a run under way, the report of one that has ended, or else its trials."""
         run = _run_of(request)
         line = await asyncio.to_thread(find_line, self._home, run)
         if line.stream.is_open:
             async with self._folds.hold(run) as fold:
                 state = await fold.look(show_run)
-            return await _page(state.title or run, state, f"/runs/{run}/events")
-        ended = await asyncio.to_thread(self._find_ended, run)
-        return await _page(line.stream.begun.title if line.stream.begun else run, ended)
+            return await _page(state.title, state, f"/runs/{run}/events")
+        kept = stamp_result(self._home, run)
+        report = (
+            await self._make(request, lambda: _make_report(self._home, run, kept)) if kept else ""
+        )
+        return Page(report) if report else await self._show_trials(request)
+
+    async def _show_trials(self, request: Request) -> Response:
+        run = _run_of(request)
+        state = await self._make(request, lambda: self._find_ended(run))
+        return await _page(state.title or run, state)
 
     async def _show_devices(self, _: Request) -> Response:
-        return await _page("Devices", await self._find_devices(), "/devices/events")
+        return await _page("Devices", await self._devices.get(), "/devices/events")
+
+    async def _make(self, request: Request, make: Callable[[], T]) -> T:
+        """What ``make`` returns. A few are made at a time, and none for those that have hung up meanwhile."""
+        async with self._making:
+            if await request.is_disconnected():
+                raise HTTPException(400, "the connection has ended")
+            return await asyncio.to_thread(make)
 
     # ---- their changes ----------------------------------------------------------------------
 
     async def _follow_overview(self, request: Request) -> Response:
-        return self._follow(request, lambda: _repeat(self._find_overview))
+        return self._follow(request, lambda: _repeat(self._overview.get))
 
     async def _follow_run(self, request: Request) -> Response:
         run = _run_of(request)
@@ -168,7 +215,7 @@ class Site:
         return self._follow(request, lambda: self._watch_run(run))
 
     async def _follow_devices(self, request: Request) -> Response:
-        return self._follow(request, lambda: _repeat(self._find_devices))
+        return self._follow(request, lambda: _repeat(self._devices.get))
 
     def _follow(self, request: Request, make: Make) -> Response:
         if "text/event-stream" not in request.headers.get("accept", ""):
@@ -205,15 +252,10 @@ class Site:
         return show_overview(states, recent)
 
     async def _find_devices(self) -> Shown:
-        async with self._surveying:
-            now = asyncio.get_running_loop().time()
-            if self._survey is None or now - self._surveyed_s > SURVEY_S:
-                self._survey = await asyncio.to_thread(survey_devices, self._settings, WINDOW_S)
-                self._surveyed_s = now
-            return show_devices(self._survey)
+        return show_devices(await asyncio.to_thread(survey_devices, self._settings, WINDOW_S))
 
-    def _find_ended(self, run: str) -> Shown:
-        """A run that is not under way. Raises HTTPException if there is none."""
+    def _find_ended(self, run: str) -> EndedRun:
+        """A run by its trials. Raises HTTPException if there is none."""
         line, store = find_line(self._home, run), self._open()
         outcomes = store.count_outcomes(run) if store is not None else {}
         if line.stream.begun is None and not outcomes:
@@ -226,6 +268,16 @@ class Site:
         if self._store is None and has_store(self._home):
             self._store = open_store(self._home)
         return self._store
+
+
+@functools.lru_cache(maxsize=MOST_REPORTS)
+def _make_report(home: Path, run: str, _kept: int) -> str:
+    """The report of a run whose result was kept at this time; empty if there are none of such results."""
+    try:
+        subjects = describe_run(home, run)
+    except UsageError:
+        return ""
+    return render_report(subjects, (*LINKS, (f"/runs/{run}/trials", "Trials")))
 
 
 async def _repeat(find: Callable[[], Awaitable[Shown]]) -> AsyncIterator[bytes]:

@@ -68,7 +68,7 @@ class Subscription:
     ) -> None:
         self._hub.leave(self._page, self._topic)
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[bytes]:
         """The latest state whenever there is another one, as server-sent events."""
         topic, seen = self._topic, 0
         while True:
@@ -80,7 +80,7 @@ class Subscription:
                 return
             else:
                 try:
-                    async with asyncio.timeout(HEARTBEAT_S):
+                    async with asyncio.timeout(heartbeat_s):
                         await changed.wait()
                 except TimeoutError:
                     yield b":\n\n"

@@ -13,7 +13,14 @@ from tileyard.base.events import Event
 from tileyard.base.model import Record
 from tileyard.show.view import Judged, RunView
 from tileyard.store.base import RunSpan, Store
-from tileyard.store.events import EventTail, StreamState, list_run_files, read_state, run_file
+from tileyard.store.events import (
+    EventTail,
+    StreamState,
+    is_under_way,
+    list_run_files,
+    read_state,
+    run_file,
+)
 
 T = TypeVar("T")
 MOST_OPEN: Final = 200
@@ -38,9 +45,9 @@ def find_open(home: Path) -> list[RunLine]:
     """The runs under way, the latest first."""
     found = []
     for path in reversed(list_run_files(home)[-MOST_OPEN:]):
-        stream = _try_state(path)
-        if stream.is_open:
-            found.append(RunLine(run=path.stem, stream=stream))
+        with contextlib.suppress(HomeError):  # it was removed meanwhile
+            if is_under_way(path) and (stream := read_state(path)).is_open:
+                found.append(RunLine(run=path.stem, stream=stream))
     return found
 
 
@@ -70,6 +77,7 @@ class RunFold:
     """The state of one run, from its events so far; its clock are their times since the epoch."""
 
     def __init__(self, path: Path) -> None:
+        self.run = path.stem
         self.view = RunView()
         self.latest: deque[Judged] = deque(maxlen=LATEST)
         self._tail = EventTail(path)
@@ -122,5 +130,5 @@ class Folds:
         finally:
             fold.users -= 1
             idle = [name for name, one in self._folds.items() if not one.users]
-            for name in idle[: len(idle) - MOST_FOLDS]:
+            for name in idle[: max(0, len(idle) - MOST_FOLDS)]:
                 del self._folds[name]
