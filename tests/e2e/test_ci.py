@@ -594,7 +594,7 @@ def test_the_page_names_options_that_there_are(cli: CommandLine) -> None:
     ]
     shown = "\n".join(texts).replace("\\\n", " ")
     commands = re.findall(r"^ *(?:run: )?tileyard ((?:ci )?[a-z]+) (.+)$", shown, re.MULTILINE)
-    expected = {"ci duplicates", "ci matrix", "bundle", "doctor", "test", "regress"}
+    expected = {"ci duplicates", "ci matrix", "bundle", "doctor", "test", "regress", "site"}
     assert {name for name, _ in commands} == expected
     for name in expected:
         known = cli.run(*name.split(), "--help").stdout

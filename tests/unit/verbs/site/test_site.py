@@ -4,6 +4,8 @@ import fcntl
 import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from ruamel.yaml import YAML
 from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, REVISIONS, record_runs
 from tests.unit.verbs.site.histories import (
     PLANTED,
@@ -33,6 +36,7 @@ from tileyard.testing.stores import make_trial
 from tileyard.verbs.site.result import Subject
 from tileyard.verbs.tune.result.records import StudyResult
 
+ROOT = Path(__file__).parents[4]
 HOSTILE = "<script>alert(1)</script>/../../escape\u202e\"'&\n"
 
 
@@ -466,3 +470,41 @@ def test_runs_without_a_commit_are_of_the_named_one(
     assert f"since commit {commits[2][:10]}: change 2." in capsys.readouterr().out
     assert main(["site", str(site), "--at", "nothing"]) == 2
     assert "is not a git revision" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_example_workflow_adds_a_run_to_the_published_branch(
+    made: tuple[Path, Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    """Its step runs here twice as GitHub would run it, the second time with a run of its own alone."""
+    repository, home, commits = made
+    workflow = ROOT / "examples" / "workflows" / "histories.yml"
+    job = YAML(typ="safe").load(workflow)["jobs"]["measured"]
+    (step,) = (one for one in job["steps"] if "pages" in one.get("name", ""))
+    origin = tmp_path / "origin.git"
+    git = ["git", "-c", "protocol.file.allow=always"]
+    subprocess.run([*git, "clone", "-q", "--bare", repository, origin], check=True)
+    revisions = (*REVISIONS[:RUNS], commits[-1])
+    record_runs(tmp_path / "later", [BASE_NS], case=SLOWED, revisions=revisions, first=RUNS)
+    for number, one in enumerate((home, tmp_path / "later")):
+        checkout = tmp_path / f"checkout{number}"
+        subprocess.run([*git, "clone", "-q", origin, checkout], check=True)
+        given = {
+            **step["env"],
+            "GIT_INDEX_FILE": str(tmp_path / f"index{number}"),
+            "GITHUB_SHA": commits[-1],
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "RELEASE": "v1",
+            "TILEYARD_HOME": str(one),
+        }
+        argv = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
+        subprocess.run(argv, cwd=checkout, env={**os.environ, **given}, check=True)
+    published = tmp_path / "published"
+    subprocess.run([*git, "clone", "-q", "-b", "gh-pages", origin, published], check=True)
+    counted = subprocess.run(
+        [*git, "-C", published, "rev-list", "--count", "HEAD"], check=True, capture_output=True
+    )
+    assert counted.stdout == b"1\n"
+    assert "61 runs, the newest first" in page_of(published, SLOWED)
+    assert "60 runs, the newest first" in page_of(published, STEADY[0])
+    assert "vs v1" in (published / "index.html").read_text()

@@ -199,7 +199,8 @@ def _say_span(cause: Cause) -> str:
     span = cause.span
     if len(span.commits) == 1:
         return f"since commit {span.first[:SHORT]}: {span.commits[0].subject}"
-    return f"after {_short(span.last)}, not later than {_short(span.first)}"
+    what = "since a commit after" if find_commit(span.first) else "after"
+    return f"{what} {_short(span.last)}, not later than {_short(span.first)}"
 
 
 def _short(revision: str) -> str:
