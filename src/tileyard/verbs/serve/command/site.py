@@ -134,6 +134,9 @@ class Site:
         self._overview = Shared(self._find_overview, PERIOD_S / 2)
         self._devices = Shared(self._find_devices, SURVEY_S)
         self._making = asyncio.Semaphore(MOST_MADE)
+        self._reporting = asyncio.Semaphore(
+            1
+        )  # they take seconds, and the next one may be the same
         self.hub = Hub()
 
     def make_app(self) -> Starlette:
@@ -171,7 +174,7 @@ class Site:
         def find() -> Shown:
             return show_list(list_lines(self._home, self._open(), LISTED, before), LISTED)
 
-        return await _page("Runs", await self._make(request, find))
+        return await _page("Runs", await self._make(request, find, self._making))
 
     async def _show_run(self, request: Request) -> Response:
         """The progress of a run under way, the report of one that has ended, or else its trials."""
@@ -182,22 +185,23 @@ class Site:
                 state = await fold.look(show_run)
             return await _page(state.title, state, f"/runs/{run}/events")
         kept = stamp_result(self._home, run)
-        report = (
-            await self._make(request, lambda: _make_report(self._home, run, kept)) if kept else ""
-        )
-        return Page(report) if report else await self._show_trials(request)
+        if kept:
+            make = functools.partial(_make_report, self._home, run, kept)
+            if report := await self._make(request, make, self._reporting):
+                return Page(report)
+        return await self._show_trials(request)
 
     async def _show_trials(self, request: Request) -> Response:
         run = _run_of(request)
-        state = await self._make(request, lambda: self._find_ended(run))
+        state = await self._make(request, lambda: self._find_ended(run), self._making)
         return await _page(state.title or run, state)
 
     async def _show_devices(self, _: Request) -> Response:
         return await _page("Devices", await self._devices.get(), "/devices/events")
 
-    async def _make(self, request: Request, make: Callable[[], T]) -> T:
-        """What ``make`` returns. A few are made at a time, and none for those that have hung up meanwhile."""
-        async with self._making:
+    async def _make(self, request: Request, make: Callable[[], T], places: asyncio.Semaphore) -> T:
+        """What ``make`` returns, in one of these places, if its reader has not hung up meanwhile."""
+        async with places:
             if await request.is_disconnected():
                 raise HTTPException(400, "the connection has ended")
             return await asyncio.to_thread(make)

@@ -1,0 +1,150 @@
+"""What each address answers, by the application itself."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from tests.unit.show.run_events import ended, planned, started
+from tests.unit.show.suite_results import one_of_each
+
+from tileyard.base.errors import HomeError
+from tileyard.base.events import RunEnded
+from tileyard.base.settings import Settings
+from tileyard.store.events import EventLog
+from tileyard.store.results import keep_result
+from tileyard.store.trials import open_store
+from tileyard.testing.stores import make_trial
+from tileyard.verbs.records.command.report import describe_run
+from tileyard.verbs.serve.command import site
+from tileyard.verbs.serve.command.site import Site
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """An empty data directory."""
+    return Settings(home=tmp_path / "home", lock_dir=tmp_path / "locks", cores=(0,))
+
+
+def ask(settings: Settings, *paths: str) -> list[tuple[int, str]]:
+    """The status and the text of the answers to these requests, one after another."""
+
+    async def use() -> list[tuple[int, str]]:
+        made = Site(settings)
+        try:
+            return [await _ask(made, path) for path in paths]
+        finally:
+            made.close()
+
+    return asyncio.run(use())
+
+
+async def _ask(made: Site, path: str) -> tuple[int, str]:
+    address, _, query = path.partition("?")
+    scope = {"type": "http", "method": "GET", "path": address, "query_string": query.encode()}
+    said: list[dict[str, object]] = []
+
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(message: dict[str, object]) -> None:
+        said.append(message)
+
+    await made.make_app()({**scope, "headers": [], "root_path": ""}, receive, send)
+    body = b"".join(bytes(one.get("body", b"")) for one in said[1:])  # type: ignore[call-overload]
+    return int(str(said[0]["status"])), body.decode()
+
+
+def write(settings: Settings, run: str, *, is_done: bool = True) -> None:
+    """The stream of a run."""
+    with EventLog(settings.home, run) as log:
+        for event in (started(), planned("a"), ended("a")):
+            log.append(event)
+        if is_done:
+            log.append(RunEnded(run=run, at=9.0, reason="done"))
+
+
+def test_an_empty_data_directory_has_pages(settings: Settings) -> None:
+    """It is not made by looking at it."""
+    assert [status for status, _ in ask(settings, "/", "/runs", "/devices", "/runs/r")] == [
+        *(200, 200, 200),
+        404,
+    ]
+    assert not settings.home.exists()
+
+
+def test_an_ended_run_is_shown_as_its_report(settings: Settings) -> None:
+    """The same as of the command, with links; its trials are on a page of their own."""
+    write(settings, "r")
+    with open_store(settings.home):  # filled from the stream
+        pass
+    keep_result(settings.home, "r", one_of_each())
+    [(status, report), (_, trials)] = ask(settings, "/runs/r", "/runs/r/trials")
+    assert status == 200
+    assert '<a href="/runs/r/trials">Trials</a>' in report
+    assert describe_run(settings.home, "r")[0].answer in report
+    assert "1 trial: 1 passed" in trials
+
+
+def test_a_run_without_a_report_is_shown_by_its_trials(settings: Settings) -> None:
+    """One that was killed, and one whose kind of result has no reports."""
+    with open_store(settings.home) as store:
+        for run in ("killed", "other"):
+            store.record(make_trial(f"{run}.1", run=run))
+            write(settings, run, is_done=run == "other")
+    keep_result(settings.home, "other", started())
+    answers = ask(settings, "/runs/killed", "/runs/other", "/runs")
+    assert [status for status, _ in answers] == [200, 200, 200]
+    assert "1 trial: 1 passed" in answers[0][1]
+    assert "killed" in answers[0][1]
+    assert "1 trial: 1 passed" in answers[1][1]
+
+
+def test_a_report_is_made_again_only_for_another_result(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has one result; what is kept of a removed one is not shown for a later run of that name."""
+    made = list[Path]()
+
+    def describe(home: Path, run: str) -> Sequence[object]:
+        made.append(home / run)
+        return ()
+
+    monkeypatch.setattr(site, "describe_run", describe)
+    monkeypatch.setattr(site, "render_report", lambda subjects, links: f"page {len(made)}")
+    write(settings, "r")
+    keep_result(settings.home, "r", one_of_each())
+    assert [text for _, text in ask(settings, "/runs/r", "/runs/r")] == ["page 1", "page 1"]
+    keep_result(settings.home, "r", one_of_each())
+    assert ask(settings, "/runs/r") == [(200, "page 2")]
+
+
+def test_what_cannot_be_read_is_a_page_that_says_so(settings: Settings) -> None:
+    """A damaged store, in the words of the command line."""
+    settings.home.mkdir()
+    (settings.home / "store.db").write_bytes(b"nonsense" * 1000)
+    [(status, text)] = ask(settings, "/runs")
+    assert status == 503
+    assert "store.db" in text
+    with pytest.raises(HomeError):
+        open_store(settings.home)
+
+
+def test_nothing_is_made_for_those_that_have_hung_up(settings: Settings) -> None:
+    """A crowd that does not wait for its answers costs little."""
+    made = list[int]()
+
+    async def use() -> None:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.disconnect"}
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+        request = Request(scope, receive)
+        of = Site(settings)
+        with pytest.raises(site.HTTPException):
+            await of._make(request, lambda: made.append(1), of._making)
+
+    asyncio.run(use())
+    assert made == []
