@@ -125,7 +125,7 @@ def _say_gain(one: Incumbent) -> str:
 
 
 def _say_ratio(final: Final) -> str:
-    return f"{final.ratio:.3g} x [{final.low:.3g}, {final.high:.3g}]"
+    return f"{final.ratio:.4g} x [{final.low:.4g}, {final.high:.4g}]"
 
 
 def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
