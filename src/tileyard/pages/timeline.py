@@ -37,6 +37,7 @@ class LaneData(Record):
     """
 
     name: str
+    idle: str
     spans: tuple[int, ...]
 
 
@@ -124,7 +125,8 @@ def _pack_lane(lane: Lane, cases: dict[str, int], gap_ms: int) -> LaneData:
         case = cases.setdefault(span.cases[0], len(cases)) if span.cases else -1
         numbers += (begin - last, end - begin, KINDS.index(span.kind), case)
         last = end
-    return LaneData(name=clean_line(name_lane(lane)), spans=tuple(numbers))
+    name, idle = clean_line(name_lane(lane)), format_share(lane.idle)
+    return LaneData(name=name, idle=idle, spans=tuple(numbers))
 
 
 def _ms(seconds: float) -> int:

@@ -159,7 +159,7 @@
       const colours = kinds.map((kind) => colour(KIND_COLOURS[kind] || "--grey"));
       for (const mark of legend.querySelectorAll(".swatch")) mark.style.backgroundColor = colour(KIND_COLOURS[mark.dataset.kind] || "--grey");
       context.font = "12px system-ui, sans-serif";
-      lanes.forEach(({ name }, lane) => {
+      lanes.forEach(({ name, idle }, lane) => {
         context.fillStyle = colour("--panel");
         context.fillRect(0, top(lane), width, BAR_PX);
         for (const [begin, end, kind] of spans[lane]) {
@@ -168,7 +168,7 @@
           context.fillRect(x(begin), top(lane), Math.max((end - begin) * scale, 0.5), BAR_PX);
         }
         context.fillStyle = colour("--soft");
-        context.fillText(name, 2, top(lane) - 4);
+        context.fillText(`${name}: ${idle} idle`, 2, top(lane) - 4);
       });
       context.fillStyle = colour("--text");
       for (const [begin, end, lane] of path) {
