@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.unit.verbs.tune.plan.recorded.recorded_spaces import make_valley
 
+from tileyard.base.events import RepetitionStarted, RunStarted
 from tileyard.cli.main import main
+from tileyard.show.view import RunView
 from tileyard.verbs.strategies.plan import compare, list_strategies
 from tileyard.verbs.tune.plan.recorded.files import write_space
 from tileyard.verbs.tune.plan.strategies.base import STRATEGIES
 from tileyard.verbs.tune.result.replayed import Replay, Score
+from tileyard.verbs.tune.view.progress import ReplayLayout
 
 COMPARE = ["strategies", "compare", "valley.jsonl"]
 REPLAY = ["tune", "--replay", "valley.jsonl"]
@@ -168,6 +172,20 @@ def test_a_terminal_shows_how_far_replays_are(
     assert f"0/{last[2:]}" in said
     (line,) = (line for line in said.splitlines() if last in line)
     assert " left   grid on valley.jsonl" in line
+
+
+def test_a_narrow_terminal_shows_the_file_on_a_second_line() -> None:
+    """After the strategy, and whole."""
+    name = "convolution_of_a_large_picture_RTX.jsonl.gz"
+    view = RunView()
+    view.take(RunStarted(title="replay", run="replay", cases=5), 0.0)
+    view.take(RepetitionStarted(strategy="model", file=name, left={"model": 5}), 0.0)
+    console = Console(file=io.StringIO(), width=80)
+    with console.capture() as shown:
+        console.print(ReplayLayout().draw(view, 2.0, console.options))
+    first, second = shown.get().splitlines()
+    assert first.rstrip().endswith("0/5 repetitions   2.0 s")
+    assert second.strip() == f"model on {name}"
 
 
 def test_strategies_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import ConsoleOptions
+from rich.console import ConsoleOptions, Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -130,21 +130,22 @@ class ReplayLayout:
         return None
 
     def draw(self, view: RunView, now_s: float, options: ConsoleOptions) -> Table:
-        """The state after a bar."""
-        total, state = view.about.cases, self.state(view, now_s)
-        state.no_wrap, state.overflow = True, "ellipsis"
+        """The state after a bar, in as many lines as it needs."""
+        room = options.size.width - BAR_WIDTH - 2
         grid = Table.grid(padding=(0, 2))
-        grid.add_row(ProgressBar(total, view.repeated.total(), width=BAR_WIDTH), state)
+        bar = ProgressBar(view.about.cases, view.repeated.total(), width=BAR_WIDTH)
+        grid.add_row(bar, Group(*_fill(self._list_facts(view, now_s), room)))
         return grid
 
     def state(self, view: RunView, now_s: float) -> Text:
         """The repetitions that have ended, the elapsed and the remaining time, strategy and space."""
-        count = count_of(view.about.cases, "repetition")
-        spent = format_seconds(now_s - view.begun_s) + _say_left(view.pace_left_s(now_s))
-        parts = [f"{view.repeated.total()}/{count}", spent]
+        return GAP.join(self._list_facts(view, now_s))
+
+    def _list_facts(self, view: RunView, now_s: float) -> Iterator[Text]:
+        yield Text(f"{view.repeated.total()}/{count_of(view.about.cases, 'repetition')}")
+        yield Text(format_seconds(now_s - view.begun_s) + _say_left(view.pace_left_s(now_s)))
         if (now := view.repetition) is not None:
-            parts.append(f"{now.strategy} on {clean_line(shorten_path(now.file))}")
-        return GAP.join(map(Text, parts))
+            yield Text(f"{now.strategy} on {clean_line(shorten_path(now.file))}")
 
 
 @contextmanager
