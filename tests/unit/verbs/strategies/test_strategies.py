@@ -170,7 +170,7 @@ def test_a_terminal_shows_how_far_replays_are(
     json.loads(capsys.readouterr().out)
     said = terminal.getvalue()
     assert f"0/{last[2:]}" in said
-    (line,) = (line for line in said.splitlines() if last in line)
+    *_, line = (line for line in said.splitlines() if last in line)
     assert " left   grid on valley.jsonl" in line
 
 
