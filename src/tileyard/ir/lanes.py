@@ -157,22 +157,25 @@ def interpret_lanes(
     program: Program, arrays: Sequence[Array], scalars: Sequence[Value] = ()
 ) -> list[Array]:
     """Same results and errors as ``interpret``, in a fraction of its time. Nothing is printed."""
-    run = _NestRun(program, arrays, scalars, lambda _: None)
+    run = NestRun(program, arrays, scalars, lambda _: None)
     run.grid()
     return run.written()
 
 
-class _NestRun(Run):
+class NestRun(Run):
     """A run in the synchronous meaning that runs nests at once where possible."""
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
         for stmt in body:
-            nest = stmt if is_spread(stmt) else None
-            if nest is not None and self._lanes.run(nest).refusal is None:
+            if is_spread(stmt) and self._run_nest(stmt):
                 continue
             if (yield from super()._body((stmt,))):
                 return True
         return False
+
+    def _run_nest(self, nest: For) -> bool:
+        """Run a nest at once; False if it has to run lane by lane."""
+        return self._lanes.run(nest).refusal is None
 
     @cached_property
     def _lanes(self) -> Lanes:

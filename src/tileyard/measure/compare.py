@@ -150,7 +150,9 @@ def _doubles(values: Array) -> Iterator[Doubles]:
 
 
 def default_tolerance(dtype: str) -> Tolerance:
-    """This dtype's tolerance, zero for integers and booleans. Raises InvalidProgramError for unknown ones."""
+    """This dtype's tolerance, zero for integers and booleans. Raises InvalidProgramError for unknown
+    ones.
+    """
     find_dtype(dtype)
     return TOLERANCES.get(dtype, Tolerance(rtol=0.0, atol=0.0))
 
@@ -197,6 +199,38 @@ def find_changed(again: Array, before: Array, allowed: Tolerance) -> NDArray[np.
         got, want = again.astype(np.float64), before.astype(np.float64)
         changed &= ~(np.abs(got - want) <= _allow(2 * allowed.rtol, floor, want))
         return changed & ~(np.isnan(got) & np.isnan(want))
+
+
+class Expected:
+    """An expected output: says which elements of a kernel's, or of a part of it, ``compare`` takes as
+    wrong. ``dtype`` is the kernel's.
+    """
+
+    def __init__(self, want: Array, dtype: str, tolerance: Tolerance | None) -> None:
+        self._want = want.reshape(-1)
+        self._allowed = tolerance or default_tolerance(dtype)
+        self._is_close = _is_float(want) or find_dtype(dtype).is_float
+        own = np.zeros(0, find_dtype(dtype).numpy)
+        self._floor = find_floor(self._allowed, self._want, own) if self._is_close else None
+
+    def find_wrong(self, places: NDArray[np.int64], got: Array) -> NDArray[np.bool_]:
+        """Which of the elements at these flat positions are wrong with the values ``got``."""
+        want = self._want[places]
+        if self._floor is None:
+            differs: NDArray[np.bool_] = got != want
+            return differs
+        with np.errstate(all="ignore"):
+            g, w = got.astype(np.float64), want.astype(np.float64)
+            difference = np.abs(g - w)
+            fine = (difference <= _allow(self._allowed.rtol, self._floor, w)) & (
+                difference < np.inf
+            )
+        wrong: NDArray[np.bool_] = ~(fine | (g == w) | (np.isnan(g) & np.isnan(w)))
+        return wrong
+
+    def value(self, place: int) -> float:
+        """The expected value of an element."""
+        return float(self._want[place])
 
 
 def _double(allowed: Tolerance) -> Tolerance:

@@ -51,6 +51,7 @@ from tileyard.workers.protocol import (
     FileImported,
     FindFailure,
     Kernels,
+    LookInside,
     MakeGolden,
     ShowPasses,
     Space,
@@ -126,13 +127,15 @@ class Author:
                 return self._elaborate(find_kernel(self.kernels, name), request)
             case MakeGolden(kernel=name):
                 return self._make_golden(find_kernel(self.kernels, name), request)
-            case CheckSync() | TraceBlock() | ShowPasses() | FindFailure():
+            case CheckSync() | TraceBlock() | ShowPasses() | FindFailure() | LookInside():
                 return self._look_into(find_kernel(self.kernels, request.kernel), request)
             case _:
                 assert_never(request)
 
     def _look_into(
-        self, found: Found, request: CheckSync | TraceBlock | ShowPasses | FindFailure
+        self,
+        found: Found,
+        request: CheckSync | TraceBlock | ShowPasses | FindFailure | LookInside,
     ) -> AuthorReply:
         """Answer the rare questions, whose modules take a third of the time to load that all others take."""
         match request:
@@ -156,6 +159,11 @@ class Author:
                 from tileyard.workers.pass_steps import show_passes
 
                 return show_passes(found, request, self._objects)
+            case LookInside():
+                from tileyard.workers.look_inside import look_inside
+
+                own = self._with_functions(found, request.reference, request.make_inputs)
+                return look_inside(own, request, self._objects)
             case FindFailure():
                 if self._failures is None:
                     from tileyard.workers.failures import FailureFinder

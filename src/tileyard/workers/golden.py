@@ -363,6 +363,11 @@ class GoldenMaker:
             self._run(reference, inputs)
         return inputs
 
+    def open_reference(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """A function from inputs to the reference's outputs, None without a reference."""
+        reference = self._bind()
+        return None if reference is None else partial(self._run, reference)
+
     def _time(self, reference: Reference | None) -> Measurement | None:
         """The time of the reference in this process; None if there is none, or it is not asked for."""
         if reference is None or self.request.timing is None:

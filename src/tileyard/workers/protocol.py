@@ -30,10 +30,12 @@ from tileyard.base.model import (
     Step,
     TensorSpec,
     TimingPolicy,
+    Tolerance,
     Value,
     Values,
 )
 from tileyard.frontend.declare import KernelInfo
+from tileyard.look.records import Look
 from tileyard.sync.findings import BlockSpan, Finding
 from tileyard.sync.suppressions import Allowed, Suppressed
 from tileyard.targets.own_sources import digest_own_sources
@@ -398,6 +400,28 @@ class ShowPasses(Question[PassesShown], tag="show_passes"):
     is_timed: bool = False
 
 
+class LookedInside(Record, tag="looked_inside"):
+    """Answer to LookInside."""
+
+    look: Look
+
+
+class LookInside(Question[LookedInside], tag="look_inside"):
+    """Record one ``block`` of a config, empty for the one with the first wrong element. Its other fields are
+    those of MakeGolden and CheckSync. The limits of CPU seconds are multiplied by ``patience``.
+    """
+
+    kernel: str
+    arguments: dict[str, Value]
+    config: dict[str, Value]
+    block: tuple[int, ...] = ()
+    architecture: str = ""
+    reference: str = ""
+    make_inputs: str = ""
+    tolerance: Tolerance | None = None
+    patience: float = 1.0
+
+
 class Judged(Record, tag="judged"):
     """The verdict on the outputs of a case."""
 
@@ -417,6 +441,7 @@ AuthorRequest = (
     | TraceBlock
     | ShowPasses
     | FindFailure
+    | LookInside
 )
 AuthorReply = (
     Kernels
@@ -429,6 +454,7 @@ AuthorReply = (
     | BlockTraced
     | PassesShown
     | FailureFound
+    | LookedInside
     | Failed
 )
 

@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[StartTune]:
     """What would have been started."""
     starts: list[StartTune] = []
 
-    def run(start: StartTune, *, as_json: bool, png: FilePath) -> int:
+    def run(start: StartTune, *, as_json: bool, png: FilePath, report: FilePath) -> int:
         starts.append(start)
         return 0
 

@@ -1,0 +1,389 @@
+"""Looks inside one block: chooses it, records it, and follows its first wrong elements back."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tileyard.base.errors import KernelFault
+from tileyard.base.model import SourceLine
+from tileyard.base.wording import count_of
+from tileyard.ir.nodes import Program, Stmt
+from tileyard.ir.printer import print_statement
+from tileyard.ir.specs import evaluate_size
+from tileyard.ir.tiles import Array
+from tileyard.ir.walk import bodies, walk
+from tileyard.look.block_run import BlockRun
+from tileyard.look.changes import with_outer
+from tileyard.look.history import Flat, History
+from tileyard.look.quick_run import Block, Expects, QuickRun, list_blocks
+from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
+from tileyard.look.repairs import Problem, Search, Seeker
+from tileyard.look.shown import Shown, pack
+from tileyard.look.slices import slice_back
+from tileyard.look.verdict import (
+    Evidence,
+    Namer,
+    conclude,
+    suspects_of_findings,
+    suspects_of_influences,
+)
+from tileyard.look.ways import Ablation, Refer, describe_way
+from tileyard.sync.words import Words
+
+SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S = 1.0, 3.0, 2.5, 1.0
+"""CPU seconds for the search for a wrong block, its record, the search for a repair, and influences."""
+MOST_WAYS = 4
+"""Number of wrong elements that are followed back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A Program without open sizes or scalars, its source lines and inputs; ``expected`` and ``refer``
+    are None without a reference. ``sizes`` are its own in words, ``notes`` what is to be said about it.
+    """
+
+    program: Program
+    lines: Mapping[int, SourceLine]
+    arrays: Sequence[Array]
+    expected: Sequence[Expects] | None = None
+    refer: Refer | None = None
+    sizes: str = ""
+    about: About = field(default_factory=About)
+    notes: tuple[str, ...] = ()
+
+
+class Looker:
+    """Looks inside a block of a subject, within limits of CPU seconds, by ``now``, each times ``patience``.
+    ``smaller`` offers the kernel with smaller sizes, the smallest first, on which changes take less time.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        now: Callable[[], float],
+        smaller: Callable[[], Iterable[Subject]] = tuple,
+        patience: float = 1.0,
+    ) -> None:
+        self._subject = subject
+        self._now = now
+        self._patience = patience
+        self._smaller = smaller
+        self._notes = list(subject.notes)
+        self._missing: tuple[str, int] | None = None
+        self._namer = Namer(subject.program, subject.lines)
+
+    def look(self, block: Block | None = None) -> Look:
+        """Look inside this block, else the one with the first wrong element, else the middle one."""
+        subject = self._subject
+        blocks = list(list_blocks(subject.program))
+        chosen = block if block is not None else self._choose(blocks)
+        run = BlockRun(subject.program, subject.arrays, chosen, self._within(RECORD_S))
+        run.record()
+        if not run.is_whole:
+            self._notes.append("The block takes too long: only its first steps were recorded.")
+        shown = pack(subject.program, run.history, list(run.outputs()))
+        wrong = self._find_wrong(run)
+        ways, verdict = self._judge(run, chosen, wrong)
+        return Look(
+            about=subject.about,
+            block=chosen,
+            grid=tuple(evaluate_size(axis.extent, {}) for axis in subject.program.grid),
+            statements=tuple(self._list_statements()),
+            buffers=tuple(shown.buffers),
+            steps=tuple(shown.steps),
+            states=tuple(shown.states),
+            copies=tuple(shown.copies),
+            outputs=tuple(self._show_outputs(run, shown, wrong)),
+            contents=tuple(shown.contents.texts),
+            ways=ways,
+            verdict=verdict,
+            notes=tuple(self._notes),
+            total_steps=len(run.history.steps),
+        )
+
+    def _within(self, seconds: float) -> Callable[[], bool]:
+        ends_at = self._now() + seconds * self._patience
+        return lambda: self._now() > ends_at
+
+    # ---- the block --------------------------------------------------------------------------
+
+    def _choose(self, blocks: Sequence[Block]) -> Block:
+        """The block with the first wrong element, of as many blocks as there is time for."""
+        subject, middle = self._subject, blocks[len(blocks) // 2] if blocks else ()
+        if subject.expected is None or not blocks:
+            return middle
+        run = QuickRun(subject.program, subject.arrays)
+        done: list[Block] = []
+        is_late = self._within(SEARCH_S)
+        try:
+            for one in blocks:
+                if is_late():
+                    break
+                done.append(one)
+                run.run_block(one)
+        except KernelFault:
+            return done[-1]
+        if len(done) < len(blocks):
+            self._notes.append(
+                f"{len(done)} of {len(blocks)} blocks were run to look for a wrong element: there was no "
+                "time for the others."
+            )
+        for name, places in run.wrong(subject.expected).items():
+            return done[int(run.writers[name].reshape(-1)[places[0]]) - 1]
+        if len(done) == len(blocks):
+            for name, writers in run.writers.items():
+                missing = int(np.count_nonzero(writers == 0))
+                if missing:
+                    self._missing = name, int(np.argmin(writers != 0))
+                    self._notes.append(
+                        f"{count_of(missing, 'element')} of {name} are written by no block."
+                    )
+        return middle
+
+    def _find_wrong(self, run: BlockRun) -> dict[str, Flat]:
+        """The wrong elements of those that the block has written, by output."""
+        if self._subject.expected is None:
+            return {}
+        found = {}
+        for (name, array), expected in zip(
+            run.outputs().items(), self._subject.expected, strict=True
+        ):
+            written = [access.places() for _, access in run.history.written(name)]
+            if written:
+                places = np.unique(np.concatenate(written))
+                wrong = places[expected.find_wrong(places, array.reshape(-1)[places])]
+                if wrong.size:
+                    found[name] = wrong
+        return found
+
+    # ---- the verdict ------------------------------------------------------------------------
+
+    def _judge(
+        self, run: BlockRun, block: Block, wrong: dict[str, Flat]
+    ) -> tuple[tuple[Way, ...], Verdict]:
+        namer = self._namer
+        words = Words(dict(self._subject.lines))
+        hazards = [
+            words.describe(hazard, run.traces.get(key, ())) for key, hazard in run.hazards.items()
+        ]
+        findings = list(suspects_of_findings(hazards, namer))
+        if run.fault:
+            number = run.number_at()
+            findings.insert(
+                0, namer.suspect(max(number, 0), "failed", f"the kernel fails here: {run.fault}")
+            )
+        if not wrong and self._missing is not None:
+            return self._judge_missing(run, block, *self._missing)
+        if not wrong:
+            return (), conclude(namer, None, Evidence(findings=findings, is_whole=run.is_whole))
+        output, places = next(iter(wrong.items()))
+        first = int(places[0])
+        is_undefined = any(one.how in ("failed", "undefined") for one in findings)
+        is_order = bool(findings) and self._is_right_in_order(block, output, first)
+        search, sizes = None, ""
+        measured: tuple[Influence, ...] = ()
+        if not is_order:
+            measured = self._measure(run.history, block, output, first)
+            numbers = slice_back(run.history, output, first).numbers()
+            search, sizes = self._search(block, output, first, numbers, tries_all=is_undefined)
+        explain = is_order or (is_undefined and search is not None and not search.repairs)
+        evidence = Evidence(
+            findings=findings,
+            explain=explain,
+            search=search,
+            sizes=sizes,
+            reads=tuple(suspects_of_influences(measured, namer)),
+        )
+        ways = tuple(
+            self._way(run, output, place, measured if place == first else ())
+            for place in _spread(places)
+        )
+        return ways, conclude(namer, ways[0], evidence)
+
+    def _is_right_in_order(self, block: Block, output: str, place: int) -> bool:
+        """Whether an element is right if everything happens in the order of the text."""
+        run = QuickRun(self._subject.program, self._subject.arrays)
+        try:
+            run.run_block(block)
+        except KernelFault:
+            return False
+        wrong = run.wrong(self._subject.expected or ())
+        return place not in wrong.get(output, ())
+
+    def _way(
+        self, run: BlockRun, output: str, place: int, influences: tuple[Influence, ...]
+    ) -> Way:
+        array, expected = run.outputs()[output], self._subject.expected or ()
+        at = list(run.outputs()).index(output)
+        return Way(
+            output=output,
+            index=tuple(int(i) for i in np.unravel_index(place, array.shape)),
+            got=_plain(array.reshape(-1)[place]),
+            want=_plain(expected[at].value(place)),
+            parts=describe_way(run.history, slice_back(run.history, output, place)),
+            influences=influences,
+        )
+
+    def _judge_missing(
+        self, run: BlockRun, block: Block, output: str, place: int
+    ) -> tuple[tuple[Way, ...], Verdict]:
+        """The verdict on an element that no block writes."""
+        numbers = list(dict.fromkeys(step.number for step, _ in run.history.written(output)))
+        search, sizes = self._search(block, output, place, numbers)
+        way = self._way(run, output, place, ())
+        why = f"it writes {output}, of which no block writes this element"
+        writers = [self._namer.suspect(number, "undefined", why) for number in numbers]
+        evidence = Evidence(
+            findings=writers, explain=not search.repairs, search=search, sizes=sizes
+        )
+        return (way,), conclude(self._namer, way, evidence)
+
+    def _measure(
+        self, history: History, block: Block, output: str, place: int
+    ) -> tuple[Influence, ...]:
+        subject = self._subject
+        if subject.refer is None:
+            return ()
+        ablation = Ablation(
+            program=subject.program,
+            arrays=subject.arrays,
+            refer=subject.refer,
+            block=block,
+            output=output,
+            place=place,
+            begin_limit=lambda: self._within(INFLUENCE_S),
+        )
+        return ablation.measure(history, slice_back(history, output, place))
+
+    def _search(
+        self,
+        block: Block,
+        output: str,
+        place: int,
+        numbers: Sequence[int],
+        *,
+        tries_all: bool = False,
+    ) -> tuple[Search, str]:
+        """Try changes, with smaller sizes if the mistake shows there, too."""
+        is_late = self._within(REPAIR_S)
+        problem = self._shrink() or self._state(self._subject, block, output, place)
+        wanted = with_outer(self._subject.program, numbers)
+        search = Seeker(problem, self._now, is_late).search(wanted, tries_all=tries_all)
+        return search, problem.sizes
+
+    def _state(self, subject: Subject, block: Block, output: str, place: int) -> Problem:
+        blocks = list(list_blocks(subject.program))
+        some = dict.fromkeys((block, blocks[-1], blocks[0]))
+        has_all = len(blocks) <= len(some)
+        return Problem(
+            program=subject.program,
+            arrays=subject.arrays,
+            expected=subject.expected or (),
+            blocks=list(some),
+            rest=() if has_all else blocks,
+            output=output,
+            place=place,
+            is_whole=has_all,
+            sizes=subject.sizes,
+        )
+
+    def _shrink(self) -> Problem | None:
+        """The problem with the smallest sizes that show it, in as many dimensions of the grid."""
+        own = self._subject.program
+        is_late = self._within(SEARCH_S)
+        for subject in self._smaller():
+            if is_late():
+                return None
+            has_few = any(
+                evaluate_size(one.extent, {}) < min(evaluate_size(other.extent, {}), 2)
+                for one, other in zip(subject.program.grid, own.grid, strict=True)
+            )
+            if not has_few and _is_alike(subject.program, own):
+                problem = self._restate(subject)
+                if problem is not None:
+                    return problem
+        return None
+
+    def _restate(self, subject: Subject) -> Problem | None:
+        """The problem as it shows in another subject; None if it doesn't."""
+        run = QuickRun(subject.program, subject.arrays)
+        blocks = list(list_blocks(subject.program))
+        try:
+            for one in blocks:
+                run.run_block(one)
+        except KernelFault:
+            return None
+        for name, places in run.wrong(subject.expected or ()).items():
+            first = blocks[int(run.writers[name].reshape(-1)[places[0]]) - 1]
+            return Problem(
+                program=subject.program,
+                arrays=subject.arrays,
+                expected=subject.expected or (),
+                blocks=[first, *(one for one in blocks if one != first)],
+                output=name,
+                place=int(places[0]),
+                is_whole=True,
+                sizes=subject.sizes,
+            )
+        return None
+
+    # ---- what is shown ----------------------------------------------------------------------
+
+    def _show_outputs(
+        self, run: BlockRun, shown: Shown, wrong: dict[str, Flat]
+    ) -> Iterator[ShownOutput]:
+        windows = {one.name: (one.starts, one.extents) for one in shown.buffers}
+        expected = self._subject.expected
+        for at, (name, array) in enumerate(run.outputs().items()):
+            if name not in windows:
+                continue
+            places = sum(access.size for _, access in run.history.written(name))
+            if expected is None:
+                yield ShownOutput(name=name, total=places, wrong=0)
+                continue
+            box = tuple(slice(s, s + e) for s, e in zip(*windows[name], strict=True))
+            flat = np.arange(array.size).reshape(array.shape)[box]
+            want = np.array([expected[at].value(int(place)) for place in flat.reshape(-1)])
+            mask = np.zeros(array.size, np.float32)
+            mask[wrong.get(name, np.zeros(0, np.int64))] = 1
+            yield ShownOutput(
+                name=name,
+                total=places,
+                wrong=int(mask.sum()),
+                want=shown.contents.add(want.reshape(flat.shape)),
+                mask=shown.contents.add(mask[flat]),
+            )
+
+    def _list_statements(self) -> Iterator[ShownStatement]:
+        program, namer = self._subject.program, self._namer
+        numbers = itertools.count()
+
+        def inside(body: tuple[Stmt, ...], depth: int) -> Iterator[ShownStatement]:
+            for stmt in body:
+                number = next(numbers)
+                text = print_statement(program, stmt)
+                yield ShownStatement(number=number, line=namer.line(number), text=text, depth=depth)
+                for inner in bodies(stmt):
+                    yield from inside(inner, depth + 1)
+
+        return inside(program.body, 0)
+
+
+def _spread(places: Flat) -> list[int]:
+    """The first wrong elements: the very first, and others that are apart."""
+    apart = np.linspace(0, places.size - 1, MOST_WAYS).astype(np.int64)
+    return list(dict.fromkeys(int(places[at]) for at in apart))
+
+
+def _plain(value: float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _is_alike(one: Program, other: Program) -> bool:
+    """Whether two Programs have the same statements, but for their expressions."""
+    kinds, others = ([type(stmt) for stmt in walk(program.body)] for program in (one, other))
+    return kinds == others

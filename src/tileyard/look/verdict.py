@@ -1,0 +1,188 @@
+"""Which statement is wrong, as well as that can be known, and how it is known."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tileyard.base.model import SourceLine
+from tileyard.base.wording import count_of
+from tileyard.ir.nodes import Program
+from tileyard.ir.printer import print_statement
+from tileyard.ir.walk import walk
+from tileyard.look.records import Influence, Suspect, Verdict, Way
+from tileyard.look.repairs import LARGER, Repair, Search
+from tileyard.sync.findings import Finding
+
+_HOW = {"uninitialised": "undefined", "out of bounds": "failed", "deadlock": "failed"}
+
+
+class Namer:
+    """Names statements by their lines."""
+
+    def __init__(self, program: Program, lines: Mapping[int, SourceLine]) -> None:
+        self._texts = [print_statement(program, stmt) for stmt in walk(program.body)]
+        self._lines = lines
+
+    def line(self, number: int) -> int:
+        """The line of a statement, 0 if it is unknown."""
+        return self._lines[number].line if number in self._lines else 0
+
+    def suspect(self, number: int, how: str, why: str, repair: Repair | None = None) -> Suspect:
+        """A statement that may be wrong."""
+        return Suspect(
+            number=number,
+            line=self.line(number),
+            how=how,  # type: ignore[arg-type]  # checked when it is made
+            why=why,
+            before=repair.before if repair else self._texts[number],
+            after=repair.after if repair else "",
+        )
+
+    def number_at(self, line: int) -> int:
+        """The first statement of a line, -1 if there is none."""
+        return next(
+            (n for n, one in sorted(self._lines.items()) if one.line == line and n >= 0), -1
+        )
+
+
+def suspects_of_findings(findings: Sequence[Finding], namer: Namer) -> Iterator[Suspect]:
+    """The statements that ``tileyard check`` names in the block, each once: waits, accesses, their other
+    sides.
+    """
+    seen: set[int] = set()
+    for one in findings:
+        for place in (one.wait, one.access, one.other, *one.waiting):
+            number = -1 if place is None else namer.number_at(place.line)
+            if number >= 0 and number not in seen:
+                seen.add(number)
+                how = _HOW.get(one.kind, "hazard")
+                why = f"{one.message} [{one.kind}]" + (f": {one.fix}" if one.fix else "")
+                yield namer.suspect(number, how, why)
+
+
+def suspects_of_repairs(repairs: Sequence[Repair], namer: Namer) -> Iterator[Suspect]:
+    """The statements whose change makes all results right, each once, the more plausible change first."""
+    seen: set[int] = set()
+    small = find_small(repairs)
+    for one in sorted(repairs, key=lambda one: one.rank):
+        if one.number in seen:
+            continue
+        seen.add(one.number)
+        what = f"with `{one.after}`" if one.after else "without it"
+        more = "" if one.number in small else ", but that is a larger change"
+        yield namer.suspect(one.number, "change", f"{what} all results are right{more}", one)
+
+
+def suspects_of_influences(influences: Sequence[Influence], namer: Namer) -> Iterator[Suspect]:
+    """The statements that read what the reference's element does not depend on."""
+    by_number: dict[tuple[int, str], list[Influence]] = {}
+    for one in influences:
+        if one.number >= 0:
+            by_number.setdefault((one.number, one.part.buffer), []).append(one)
+    missed = {one.part.buffer for one in influences if one.number < 0 and one.differs}
+    for (number, buffer), found in by_number.items():
+        largest = max(max(abs(one.reference), abs(one.kernel)) for one in influences)
+        is_unused = all(abs(one.reference) <= 1e-6 * largest for one in found)
+        if is_unused and any(one.differs for one in found):
+            also = f", and not those of {buffer} on which it depends" if buffer in missed else ""
+            yield namer.suspect(
+                number,
+                "reads",
+                f"it reads elements of {buffer} on which the reference's value does not depend{also}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What was found about a wrong element. ``findings`` are the statements that ``tileyard check`` names
+    in the block; they ``explain`` the element if it is right in the order of the text, or if something
+    was undefined. It ``is_whole`` if the whole block was recorded. ``reads`` are the statements that read
+    what the reference does not depend on.
+    """
+
+    findings: Sequence[Suspect] = ()
+    is_whole: bool = True
+    explain: bool = False
+    search: Search | None = None
+    sizes: str = ""
+    reads: Sequence[Suspect] = ()
+
+
+def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
+    """The verdict on a wrong element, or on a block without one, from all that was found."""
+    findings, search = tuple(evidence.findings), evidence.search
+    if way is None:
+        sentence = "No element of this block is wrong"
+        if findings and findings[0].how == "failed":
+            sentence = f"The block stops, see {_at(findings)}: {findings[0].why}"
+        elif findings:
+            sentence += f" in this run, but see {_at(findings)}: {findings[0].why}"
+        elif not evidence.is_whole:
+            sentence = (
+                "Only the first steps of the block could be recorded: --limit gives more time"
+            )
+        return Verdict(sentence=f"{sentence}.", suspects=findings)
+    index = ", ".join(map(str, way.index))
+    wrong = (
+        f"{way.output}[{index}] is {_number(way.got)}, and the reference has {_number(way.want)}"
+    )
+    limits = [] if search is None else [_about_search(search)]
+    repairs = () if search is None else tuple(suspects_of_repairs(search.repairs, namer))
+    if findings and evidence.explain:
+        answer, found = f"see {_at(findings)}: {findings[0].why}", findings
+    elif search is not None and repairs:
+        small = find_small(search.repairs)
+        likely = [one for one in repairs if one.number in small]
+        verb, each = ("is", "") if len(likely) == 1 else ("are", " each")
+        answer = f"{_at(likely)} {verb} where a small change{each} makes all results right"
+        found = (*repairs, *findings)
+        limits.append(
+            f"Such a change was found in {count_of(len(repairs), 'statement')}; "
+            "a mistake that takes a larger change cannot be excluded"
+        )
+        limits += [f"Line {one.line}: {one.why}" for one in evidence.reads]
+    elif evidence.reads:
+        answer, found = (
+            f"{_at(evidence.reads)}: {evidence.reads[0].why}",
+            (*evidence.reads, *findings),
+        )
+    else:
+        took = count_of(len(way.parts), "statement")
+        answer = f"which of the {took} that took part is wrong cannot be told"
+        found = findings
+    return Verdict(
+        sentence=f"{wrong}: {answer}.",
+        suspects=tuple(dict.fromkeys(found)),
+        limits=tuple(f"{one}." for one in limits),
+        tried=0 if search is None else search.tried,
+        total=0 if search is None else search.total,
+        sizes=evidence.sizes,
+    )
+
+
+def find_small(repairs: Sequence[Repair]) -> frozenset[int]:
+    """The statements with the smallest changes."""
+    least = max(min((one.rank for one in repairs), default=0), LARGER - 1)
+    return frozenset(one.number for one in repairs if one.rank <= least)
+
+
+def _about_search(search: Search) -> str:
+    rest = ""
+    if not search.is_whole:
+        why = "the others are larger" if search.has_enough else "there was no time for the others"
+        rest = f" of {search.total}: {why}"
+    return (
+        f"Changes of operators, indices, constants, variables, options and order were tried, one at a time: "
+        f"{search.tried}{rest}"
+    )
+
+
+def _at(suspects: Sequence[Suspect]) -> str:
+    lines = list(dict.fromkeys(one.line for one in suspects if one.line))
+    if not lines:
+        return "a statement without a line"
+    *most, last = map(str, lines)
+    return f"line {last}" if not most else f"lines {', '.join(most)} and {last}"
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"

@@ -1,0 +1,159 @@
+"""Looks inside a block of an elaborated kernel, on the inputs and beside the reference of its tests."""
+
+import inspect
+import math
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tileyard.artifacts.arrays import get_array
+from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import TileyardError, UsageError
+from tileyard.base.model import Value
+from tileyard.frontend.found import TILELANGS, Found, lower_for_check
+from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
+from tileyard.look.looking import Looker, Subject
+from tileyard.look.records import About
+from tileyard.measure.compare import Expected
+from tileyard.reduce.search import bind_numbers
+from tileyard.workers.golden import GoldenMaker, cap_threads, keep_on_cpu
+from tileyard.workers.protocol import LookedInside, LookInside, MakeGolden
+
+if TYPE_CHECKING:  # importing it takes seconds
+    from tileyard.frontend.tilelang import Lowered, MadeKernel
+
+SMALLEST = 64
+"""The least value to which a size is divided, to try changes on a smaller kernel."""
+FACTORS = (16, 8, 4, 2)
+MOST_ELEMENTS = 1 << 26
+"""Elements of inputs beyond which a block is not looked at."""
+
+
+def look_inside(found: Found, request: LookInside, objects: ObjectStore) -> LookedInside:
+    """Record a block, and follow its first wrong elements back. Raises as elaborating does, and
+    UsageError for a block or a kernel that cannot be looked at.
+    """
+    with cap_threads(1), keep_on_cpu():
+        opener = _Opener(found, request, objects)
+        subject = opener.open(request.arguments)
+        block = _find_block(subject, request)
+        looker = Looker(subject, time.process_time, opener.open_smaller, request.patience)
+        return LookedInside(look=looker.look(block))
+
+
+def _find_block(subject: Subject, request: LookInside) -> tuple[int, ...] | None:
+    """The block that is asked for, None if any will do. Raises UsageError if there is none such."""
+    sizes = [evaluate_size(axis.extent, {}) for axis in subject.program.grid]
+    grid = " x ".join(map(str, sizes)) or "1"
+    if 0 in sizes:
+        raise UsageError("its grid has no block")
+    if not request.block:
+        return None
+    is_inside = len(request.block) == len(sizes) and all(
+        0 <= at < size for at, size in zip(request.block, sizes, strict=True)
+    )
+    if not is_inside:
+        at = ",".join(map(str, request.block))
+        raise UsageError(f"there is no block {at}: the grid is {grid}, blockIdx.x first")
+    return request.block
+
+
+class _Opener:
+    """Makes subjects of one kernel."""
+
+    def __init__(self, found: Found, request: LookInside, objects: ObjectStore) -> None:
+        self._found = found
+        self._request = request
+        self._objects = objects
+
+    def open(self, arguments: dict[str, Value]) -> Subject:
+        """The kernel at these arguments."""
+        found, request = self._found, self._request
+        pipeline = f"{TILELANGS}{request.architecture}" if request.architecture else ""
+        made = lower_for_check(found, arguments, request.config, pipeline=pipeline)
+        lowered = made.lowered
+        if lowered is None:
+            refusal = made.kernel.refusal
+            raise UsageError(refusal.message if refusal else "it has no Program")
+        return self._make(arguments, made, lowered)
+
+    def _make(self, arguments: dict[str, Value], made: "MadeKernel", lowered: "Lowered") -> Subject:
+        found, request = self._found, self._request
+        is_settled = bool(lowered.given_up)
+        program = lowered.program if is_settled else lowered.written
+        lines = lowered.lines if is_settled else lowered.written_lines
+        specs = tensor_specs(program, made.integers)
+        if sum(math.prod(spec.shape) for spec in specs) > MOST_ELEMENTS:
+            raise UsageError(
+                f"its arrays have more than {MOST_ELEMENTS} elements",
+                "choose smaller sizes with --arg",
+            )
+        scalars = tuple(made.numbers[var.name] for var in scalar_params(program))
+        bound = bind_numbers(program, made.numbers)
+        maker = GoldenMaker(
+            found=found,
+            function=found.recipe.reference,
+            request=MakeGolden(
+                kernel=found.name, arguments=arguments, specs=specs, scalars=scalars
+            ),
+            objects=self._objects,
+        )
+        golden = maker.make()
+        written = [spec for spec in specs if spec.role != "in"]
+        outputs = [get_array(self._objects, one) for one in golden.outputs]
+        expected = [
+            Expected(array, spec.dtype, request.tolerance)
+            for array, spec in zip(outputs, written, strict=bool(outputs))
+        ]
+        refer = maker.open_reference()
+        return Subject(
+            program=bound,
+            lines=lines,
+            arrays=[get_array(self._objects, one) for one in golden.inputs],
+            expected=expected if outputs else None,
+            refer=refer,
+            sizes=", ".join(f"{key}={value}" for key, value in arguments.items()),
+            about=_describe(found, request),
+            notes=tuple(
+                f"{one.message}: its asynchronous operations are over at once here."
+                for one in lowered.given_up
+            ),
+        )
+
+    def open_smaller(self) -> Iterator[Subject]:
+        """The kernel with smaller sizes, as far as it takes them, the smallest first."""
+        given = {**self._found.parameters.defaults, **self._request.arguments}
+        for factor in FACTORS:
+            sizes = {
+                key: value // factor
+                for key, value in given.items()
+                if type(value) is int
+                and key not in self._request.config
+                and value % factor == 0
+                and value // factor >= SMALLEST
+            }
+            if not sizes:
+                continue
+            arguments = {**self._request.arguments, **sizes}
+            try:
+                self._found.require(arguments, self._request.config)
+                subject = self.open(arguments)
+            except TileyardError:
+                continue
+            yield subject
+
+
+def _describe(found: Found, request: LookInside) -> About:
+    function = inspect.unwrap(found.recipe.function)
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        lines, first = [], 0
+    return About(
+        kernel=found.name,
+        file=inspect.getsourcefile(function) or "",
+        config=dict(request.config),
+        arguments=dict(request.arguments),
+        source=tuple(line.rstrip("\n") for line in lines),
+        first_line=first,
+    )

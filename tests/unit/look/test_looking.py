@@ -1,0 +1,303 @@
+"""A look inside a block of small Programs: its steps, the way of an element back, and planted mistakes."""
+
+import random
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tileyard.base.model import SourceLine
+from tileyard.ir.interpret import interpret
+from tileyard.ir.nodes import Program
+from tileyard.ir.text import read_program
+from tileyard.ir.tiles import Array
+from tileyard.ir.verify import verify
+from tileyard.look.block_run import BlockRun
+from tileyard.look.looking import Looker, Subject
+from tileyard.look.records import Look
+from tileyard.look.slices import slice_back
+from tileyard.measure.compare import Expected
+
+PRODUCT = """
+def product(A: float32[8, 12], B: float32[12, 8], C: out.float32[8, 8]):
+    bx: grid[2]
+    by: grid[2]
+    threads(32)
+    a: shared.float32[4, 4]
+    b: shared.float32[4, 4]
+    c: fragment.float32[4, 4]
+
+    fill(c, 0.0)
+    for k in serial(3):
+        copy(A[by * 4 : +4, k * 4 : +4], a)
+        copy(B[k * 4 : +4, bx * 4 : +4], b)
+        gemm(a, b, c)
+    for i, j in parallel(4, 4):
+        c[i, j] = c[i, j] * 0.5 + 1.0
+    copy(c, C[by * 4 : +4, bx * 4 : +4])
+"""
+ROWS = """
+def rows(X: float32[6, 8], W: float32[8], Y: out.float32[6, 8]):
+    bx: grid[3]
+    threads(32)
+    x: fragment.float32[2, 8]
+    most: fragment.float32[2]
+    total: fragment.float32[2]
+
+    copy(X[bx * 2 : +2, :], x)
+    reduce(x, most, kind="max", axis=1)
+    for i, j in parallel(2, 8):
+        x[i, j] = exp(x[i, j] - most[i])
+    reduce(x, total, kind="sum", axis=1)
+    for i_1, j_1 in parallel(2, 8):
+        x[i_1, j_1] = x[i_1, j_1] / total[i_1] + W[j_1] * 3.0
+    copy(x, Y[bx * 2 : +2, :])
+"""
+SCAN = """
+def scan(X: float32[16], Y: out.float32[16]):
+    bx: grid[2]
+    threads(32)
+    sum: local.float32[1]
+
+    fill(sum, 0.0)
+    for n in serial(8):
+        if n % 2 == 0 and n < 6:
+            sum[0] = sum[0] + X[bx * 8 + n]
+        else:
+            sum[0] = sum[0] - X[bx * 8 + n] * 2.0
+        Y[bx * 8 + n] = sum[0]
+"""
+PIPELINE = """
+def pipeline(X: float32[16], Y: out.float32[16]):
+    threads(32)
+    x: shared.float32[2, 4]
+
+    with issue("cp_async"):
+        copy(X[0 : +4], x[0, :])
+    commit_group(unit="cp_async")
+    for k in serial(4):
+        if k < 3:
+            with issue("cp_async"):
+                copy(X[(k + 1) * 4 : +4], x[(k + 1) % 2, :])
+            commit_group(unit="cp_async")
+            wait_group(1, unit="cp_async")
+        else:
+            wait_group(0, unit="cp_async")
+        for i in parallel(4):
+            Y[k * 4 + i] = x[k % 2, i] * 2.0
+"""
+TEXTS = {"product": PRODUCT, "rows": ROWS, "scan": SCAN, "pipeline": PIPELINE}
+NUMBER_OF_MISTAKES = 6
+"""Mistakes that are planted in each Program."""
+MOST_NAMED = 3
+"""Most lines that a verdict names."""
+
+
+def arrays_of(program: Program, seed: int = 3) -> list[Array]:
+    """Random inputs."""
+    draw = np.random.default_rng(seed)
+    shapes = [
+        tuple(int(one.value) for one in param.buffer.shape)
+        for param in program.params
+        if param.role == "in"
+    ]
+    return [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def subject_of(text: str, right: str) -> Subject:
+    """A Program whose results should be those of another one. The statement's number is its line."""
+    program, meant = read_program(text), read_program(right)
+    verify(program)
+    arrays = arrays_of(meant)
+
+    def refer(given: list[Array]) -> list[Array]:
+        return interpret(meant, given)
+
+    return Subject(
+        program=program,
+        lines=lines_of(text),
+        arrays=arrays,
+        expected=[Expected(one, "float32", None) for one in refer(arrays)],
+        refer=refer,
+    )
+
+
+def look(text: str, right: str) -> Look:
+    """What is found in the block with the first wrong element, without a limit."""
+    return Looker(subject_of(text, right), lambda: 0.0).look()
+
+
+def body_lines(text: str) -> list[int]:
+    """The places in the text of the statements' lines, an ``else`` left out."""
+    lines = text.split("\n")
+    first = lines.index("", 1) + 1
+    return [at for at in range(first, len(lines)) if lines[at].strip() not in ("", "else:")]
+
+
+def variables_of(line: str) -> str:
+    """The variables of a loop; empty for another statement."""
+    found = re.match(r" *for (.*) in ", line)
+    return found[1] if found else ""
+
+
+def lines_of(text: str) -> dict[int, SourceLine]:
+    """The line of each statement: a loop over two variables is two of them."""
+    lines = text.split("\n")
+    each = (at for at in body_lines(text) for _ in range(1 + variables_of(lines[at]).count(",")))
+    return {number: SourceLine(file="k.py", line=at) for number, at in enumerate(each)}
+
+
+def plant(text: str, draw: random.Random) -> tuple[str, int] | None:
+    """The text with one operator, index, number or buffer changed, and the line."""
+    lines = text.split("\n")
+    places = body_lines(text)
+    at = draw.choice(places)
+    line = lines[at]
+    kinds = (
+        (r"(?<= )[-+*/](?= )", lambda found: draw.choice("+-*/".replace(found, ""))),
+        (r"(?<= )(<|==)(?= )", lambda found: draw.choice(["<=", "!=", ">"])),
+        (r"\b(and)\b", lambda found: "or"),
+        (r"\bexp\b", lambda found: draw.choice(["exp2", "abs"])),
+        (r'(?<=kind=")\w+', lambda found: draw.choice(["min", "max", "sum"])),
+        (r"\b\d+\.\d+", lambda found: repr(float(found) + draw.choice([0.25, 1.0, -0.5]))),
+        (r"(?<![\w.+])\d+(?![\w.])", lambda found: str(int(found) + draw.choice([1, -1, 2]))),
+        (
+            r"\b(bx|by|k|n|i|j|i_1|j_1)\b",
+            lambda found: draw.choice(["bx", "k", "i", "j", "i_1", "j_1"]),
+        ),
+        (
+            r"\b(a|b|c|x|most|total)\b(?=\[|,|\))",
+            lambda found: draw.choice(["a", "b", "c", "most", "total"]),
+        ),
+    )
+    pattern, other = draw.choice(kinds)
+    found = list(re.finditer(pattern, line))
+    if not found:
+        return None
+    spot = draw.choice(found)
+    new = other(spot[0])
+    if new == spot[0]:
+        return None
+    lines[at] = line[: spot.start()] + new + line[spot.end() :]
+    return "\n".join(lines), at
+
+
+def mistakes(name: str) -> Iterator[tuple[str, int]]:
+    """Planted mistakes that change results and are valid Programs, each once."""
+    draw = random.Random(name)
+    seen: set[str] = set()
+    right = interpret(read_program(TEXTS[name]), arrays_of(read_program(TEXTS[name])))
+    while len(seen) < NUMBER_OF_MISTAKES:
+        planted = plant(TEXTS[name], draw)
+        if planted is None or planted[0] in seen:
+            continue
+        try:
+            program = read_program(planted[0])
+            verify(program)
+            got = interpret(program, arrays_of(program))
+        except Exception:  # noqa: BLE001 - not a Program, or one that fails
+            continue
+        expected = [Expected(one, "float32", None) for one in right]
+        everywhere = [np.arange(one.size) for one in right]
+        if any(
+            one.find_wrong(places, array.reshape(-1)).any()
+            for one, places, array in zip(expected, everywhere, got, strict=True)
+        ):
+            seen.add(planted[0])
+            yield planted
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_right_block_has_no_suspects(name: str) -> None:
+    """A block whose results are those of the reference has none, and its steps are complete."""
+    found = look(TEXTS[name], TEXTS[name])
+    assert found.verdict.suspects == ()
+    assert found.verdict.sentence == "No element of this block is wrong."
+    assert not any(one.wrong for one in found.outputs)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_planted_mistakes_are_named_or_nothing_is(name: str) -> None:
+    """The changed statement is named, with few others, or the verdict says that it cannot be told."""
+    alone = 0
+    for text, line in mistakes(name):
+        verdict = look(text, TEXTS[name]).verdict
+        if not verdict.suspects:
+            assert "cannot be told" in verdict.sentence
+            continue
+        assert line in verdict.lines, (text, verdict)
+        assert len(verdict.lines) <= MOST_NAMED, (text, verdict)
+        alone += len(verdict.lines) == 1
+    assert alone >= NUMBER_OF_MISTAKES / 3
+
+
+def recorded(name: str, block: tuple[int, ...]) -> BlockRun:
+    """The record of one block."""
+    program = read_program(TEXTS[name])
+    run = BlockRun(program, arrays_of(program), block, lambda: False)
+    run.record()
+    return run
+
+
+def test_an_element_is_followed_back_to_the_inputs() -> None:
+    """Through a product to one row of A and one column of B, in as many steps as K has tiles."""
+    found = slice_back(recorded("product", (1, 0)).history, "C", 2 * 8 + 5)
+    read = {"A": set(), "B": set()}
+    for by_buffer in found.inputs.values():
+        for buffer, places in by_buffer.items():
+            read[buffer] |= set(places.tolist())
+    assert read["A"] == {2 * 12 + k for k in range(12)}
+    assert read["B"] == {k * 8 + 5 for k in range(12)}
+    assert found.unwritten == {}
+    assert found.numbers() == [8, 7, 4, 3, 2, 0]
+
+
+def test_a_copy_arrives_after_it_was_issued() -> None:
+    """In between its tile is undefined, and the copy is in flight."""
+    run = recorded("pipeline", ())
+    steps = run.history.steps
+    issued = next(step for step in steps if step.kind == "issue")
+    landed = next(step for step in steps if step.issued == issued.index)
+    assert np.isnan(issued.writes[0].content).all()
+    assert np.array_equal(
+        landed.writes[0].content.reshape(-1), arrays_of(read_program(PIPELINE))[0][:4]
+    )
+    assert issued.index < landed.index
+    assert [one.groups for one in landed.state.groups] == [(0, 1)]
+
+
+def test_a_wait_that_ends_too_early_is_named() -> None:
+    """The order of the text gives the right result, so the wait is wrong, and not the arithmetic."""
+    wrong = PIPELINE.replace("wait_group(1", "wait_group(2")
+    found = look(wrong, PIPELINE)
+    line = wrong.split("\n").index('            wait_group(2, unit="cp_async")')
+    assert found.verdict.suspects[0].line == line
+    assert found.verdict.suspects[0].how == "hazard"
+
+
+def test_the_influence_of_inputs_is_measured() -> None:
+    """Of what the kernel reads, and of what the reference uses and the kernel does not read."""
+    wrong = PRODUCT.replace("bx * 4 : +4], b)", "by * 4 : +4], b)")
+    (way, *_) = look(wrong, PRODUCT).ways
+    assert way.index == (0, 4)
+    unread = [one.part for one in way.influences if one.number < 0]
+    assert [(one.buffer, one.starts, one.extents) for one in unread] == [("B", (0, 4), (12, 1))]
+    of_b = [one for one in way.influences if one.part.buffer == "B" and one.number >= 0]
+    assert of_b
+    assert all(one.reference == 0 and one.differs for one in of_b)
+
+
+def test_long_loops_are_sampled() -> None:
+    """The first two iterations and the last one are shown; what the others left is in the next step."""
+    text = (
+        SCAN.replace("serial(8)", "serial(64)")
+        .replace("[16]", "[128]")
+        .replace("bx * 8", "bx * 64")
+    )
+    found = look(text, text)
+    shown = [dict(step.loops).get("n") for step in found.steps]
+    assert [n for n in dict.fromkeys(shown) if n is not None] == [0, 1, 63]
+    (resumed,) = [step for step in found.steps if step.skipped]
+    assert {part.buffer for part in resumed.before} == {"sum", "Y"}
+    assert found.total_steps == 1 + 2 * 64
