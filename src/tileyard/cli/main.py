@@ -26,6 +26,7 @@ from tileyard.verbs.doctor import command as doctor
 from tileyard.verbs.exec import help as exec_help
 from tileyard.verbs.lease import devices_command as devices
 from tileyard.verbs.lease import help as lease_help
+from tileyard.verbs.look import command as look
 from tileyard.verbs.passes import command as passes
 from tileyard.verbs.records.command import cache, choices, config, history, report, show, trials
 from tileyard.verbs.reduce.command import reduce
@@ -155,6 +156,7 @@ COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("run", run_command.run_config, None),
     ("test", test.run_suite, None),
     ("check", check.check, None),
+    ("look", look.look, None),
     ("passes", passes.passes, None),
     ("reduce", reduce.reduce, None),
     ("compile", compile_command.compile_configs, None),

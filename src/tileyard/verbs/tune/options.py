@@ -299,6 +299,12 @@ UntilGain = Annotated[
 ]
 
 
+InputsName = Annotated[
+    str | Callable[..., object] | None,
+    Text("A function of the file that makes the inputs, as in tileyard.kernel.", read=read_text),
+]
+
+
 class StudyOptions(TypedDict, total=False):
     """The options of ``tune`` for one set of arguments."""
 
@@ -338,12 +344,7 @@ class StudyOptions(TypedDict, total=False):
             read=_read_rules,
         ),
     ]
-    inputs: Annotated[
-        str | Callable[..., object] | None,
-        Text(
-            "A function of the file that makes the inputs, as in tileyard.kernel.", read=read_text
-        ),
-    ]
+    inputs: InputsName
     flops: Annotated[
         str | float | Callable[..., object] | None,
         Option(

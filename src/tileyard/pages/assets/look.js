@@ -1,0 +1,278 @@
+// The steps of a block: replays what each step wrote, and draws tiles as heat maps.
+"use strict";
+(() => {
+  const { data, make, colour } = page;
+  const byName = new Map(data.buffers.map((one) => [one.name, one]));
+  const byNumber = new Map(data.statements.map((one) => [one.number, one]));
+  const find = (id) => document.getElementById(id);
+  const decoded = new Map();
+
+  function content(at) {
+    if (!decoded.has(at)) {
+      const bytes = Uint8Array.from(atob(data.contents[at]), (one) => one.charCodeAt(0));
+      decoded.set(at, new Float32Array(bytes.buffer));
+    }
+    return decoded.get(at);
+  }
+  const product = (sizes) => sizes.reduce((all, one) => all * one, 1);
+  const number = (text) => ({ inf: Infinity, "-inf": -Infinity, nan: NaN })[text] ?? Number(text);
+  const show = (value) => (Number.isNaN(value) ? "undefined" : Number.isFinite(value) ? String(Number(value.toPrecision(5))) : value > 0 ? "inf" : "-inf");
+  const place = (starts, extents) => starts.map((at, axis) => (extents[axis] === 1 ? at : `${at}:${at + extents[axis]}`)).join(", ");
+  const name = (part) => `${part.buffer}[${place(part.starts, part.extents)}]`;
+  const loops = (step) => step.loops.map(([variable, value]) => `${variable}=${value}`).join(", ");
+
+  // ---- replay -----------------------------------------------------------------------------
+
+  let tiles = new Map(), done = -1;
+  function apply(part) {
+    const buffer = byName.get(part.buffer);
+    if (!buffer) return;
+    if (part.content < 0 && !part.value) {
+      const isShown = part.starts.every((at, axis) => at < buffer.starts[axis] + buffer.extents[axis] && at + part.extents[axis] > buffer.starts[axis]);
+      if (isShown) tiles.get(buffer.name).fill(NaN);  // its content was not kept
+      return;
+    }
+    const tile = tiles.get(buffer.name), values = part.content >= 0 ? content(part.content) : null;
+    const fill = number(part.value), rank = part.extents.length, total = product(part.extents);
+    const index = new Array(rank).fill(0);
+    for (let at = 0; at < total; at++) {
+      let flat = 0;
+      for (let axis = 0; axis < rank; axis++) flat = flat * buffer.extents[axis] + index[axis] + part.starts[axis] - buffer.starts[axis];
+      tile[flat] = values ? values[at] : fill;
+      for (let axis = rank - 1; axis >= 0 && ++index[axis] === part.extents[axis]; axis--) index[axis] = 0;
+    }
+  }
+  function replay(to) {
+    if (to < done || done < 0) {
+      tiles = new Map(data.buffers.map((one) => [one.name, new Float32Array(product(one.extents)).fill(NaN)]));
+      done = -1;
+    }
+    while (done < to) {
+      const step = data.steps[++done];
+      for (const part of [...step.before, ...step.writes]) apply(part);
+    }
+  }
+
+  // ---- heat maps --------------------------------------------------------------------------
+
+  function mix(from, to, share) {
+    return from.map((one, at) => Math.round(one + (to[at] - one) * share));
+  }
+  function channels(text) {
+    const canvas = document.createElement("canvas").getContext("2d");
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  }
+  const palette = () => ({ back: channels(colour("--back")), low: channels(colour("--blue")), high: channels(colour("--orange")), none: channels(colour("--grey")), red: channels(colour("--red")) });
+
+  const rowsOf = (extents) => product(extents.slice(0, -1));
+  const columnsOf = (extents) => (extents.length ? extents[extents.length - 1] : 1);
+
+  // Draws values on a canvas, one pixel each; marked ones (1) are outlined where they are few.
+  function draw(canvas, values, extents, most) {
+    const rows = rowsOf(extents), columns = columnsOf(extents);
+    canvas.width = columns;
+    canvas.height = rows;
+    const scale = Math.max(1, Math.min(320 / columns, 320 / rows, 24));
+    canvas.style.width = `${Math.max(columns * scale, 24)}px`;
+    canvas.style.height = `${Math.max(Math.min(rows * scale, 480), 12)}px`;
+    const context = canvas.getContext("2d"), image = context.createImageData(columns, rows), colours = palette();
+    for (let at = 0; at < rows * columns; at++) {
+      const value = values[at], x = at % columns, y = Math.floor(at / columns);
+      let pixel;
+      if (Number.isNaN(value)) pixel = (x + y) % 4 < 2 ? colours.none : colours.back;
+      else if (!Number.isFinite(value)) pixel = value > 0 ? colours.high : colours.low;
+      else pixel = mix(colours.back, value < 0 ? colours.low : colours.high, most ? Math.sqrt(Math.min(Math.abs(value) / most, 1)) : 0);
+      image.data.set([...pixel, 255], 4 * at);
+    }
+    context.putImageData(image, 0, 0);
+  }
+  function range(values) {
+    let low = Infinity, high = -Infinity, missing = 0;
+    for (const value of values) {
+      if (Number.isNaN(value)) missing++;
+      else if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+    }
+    return { low, high, missing, most: Math.max(Math.abs(low), Math.abs(high)) };
+  }
+  function about(values, found) {
+    if (found.missing === values.length) return "nothing written yet, or undefined";
+    const rest = found.missing ? `, ${found.missing} undefined` : "";
+    return found.low > found.high ? `only infinities${rest}` : `from ${show(found.low)} to ${show(found.high)}${rest}`;
+  }
+  function figure(title, words, values, extents, most, onpick) {
+    const canvas = make("canvas", { role: "img", "aria-label": `${title}: ${words}` });
+    if (onpick) {
+      canvas.addEventListener("click", (event) => {
+        const box = canvas.getBoundingClientRect();
+        onpick(Math.floor(((event.clientY - box.top) / box.height) * canvas.height), Math.floor(((event.clientX - box.left) / box.width) * canvas.width));
+      });
+    }
+    draw(canvas, values, extents, most);
+    return make("figure", { class: "map" }, canvas, make("figcaption", {}, make("strong", {}, title), make("br"), words));
+  }
+
+  // ---- outputs ----------------------------------------------------------------------------
+
+  function drawOutputs() {
+    for (const box of document.querySelectorAll("[data-output]")) {
+      const output = data.outputs[Number(box.dataset.output)], buffer = byName.get(output.name);
+      replay(data.steps.length - 1);
+      const got = tiles.get(output.name).slice();
+      const found = range(got), children = [];
+      if (output.want >= 0) {
+        const want = content(output.want), mask = content(output.mask);
+        const most = Math.max(range(want).most, 1e-30);
+        const wrong = got.map((_, at) => (mask[at] ? 1 : 0));
+        children.push(figure("the kernel's", about(got, found), got, buffer.extents, most));
+        children.push(figure("the reference's", about(want, range(want)), want, buffer.extents, most));
+        children.push(figure("wrong elements", `${output.wrong.toLocaleString("en")} of ${output.total.toLocaleString("en")}, coloured`, wrong, buffer.extents, 1));
+      } else children.push(figure("the kernel's", about(got, found), got, buffer.extents, found.most));
+      box.replaceChildren(...children);
+    }
+  }
+
+  // ---- one step ---------------------------------------------------------------------------
+
+  let current = 0, picked = { buffer: "", row: 0, column: 0 };
+  const kinds = { run: "", issue: " (issued: it has not happened yet)", land: " (arrives now)", sync: "" };
+
+  function words(step) {
+    const stmt = byNumber.get(step.number), who = step.role ? `, role ${step.role}` : "", unit = step.unit ? ` by ${step.unit}` : "";
+    const around = loops(step) ? `, ${loops(step)}` : "";
+    return `Step ${step.index}, line ${stmt.line || "?"}${around}${who}: ${step.text || stmt.text}${unit}${kinds[step.kind]}`;
+  }
+  function go(to) {
+    current = Math.max(0, Math.min(to, data.steps.length - 1));
+    const step = data.steps[current];
+    replay(current);
+    find("slider").value = String(current);
+    find("slider").setAttribute("aria-valuetext", words(step));
+    find("jump").value = String(current);
+    find("previous").disabled = find("first").disabled = current === 0;
+    find("next").disabled = find("last").disabled = current === data.steps.length - 1;
+    find("now").textContent = (step.skipped ? `(${step.skipped} steps left out) ` : "") + words(step);
+    markLine(byNumber.get(step.number).line);
+    const reads = step.reads.map(name).join(", "), writes = step.writes.map(name).join(", ");
+    find("effects").textContent = [reads && `reads ${shorten(reads)}`, writes && `writes ${shorten(writes)}`].filter(Boolean).join("; ");
+    drawTiles(step);
+    drawValues();
+    drawState(step);
+  }
+  const shorten = (text) => (text.length > 300 ? `${text.slice(0, 300)} ...` : text);
+  function markLine(line) {
+    for (const row of find("source").rows) row.classList.toggle("current", Number(row.dataset.line) === line);
+    const row = find("source").querySelector(".current"), box = document.querySelector(".source-box");
+    if (row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
+  }
+  function drawTiles(step) {
+    const written = new Set(step.writes.map((one) => one.buffer)), read = new Set(step.reads.map((one) => one.buffer));
+    const used = data.buffers.filter((one) => written.has(one.name) || read.has(one.name));
+    const rest = data.buffers.filter((one) => !used.includes(one) && one.first >= 0 && one.first <= step.index && step.index <= one.last);
+    find("tiles").replaceChildren(
+      ...[...used, ...rest].map((one) => {
+        const values = tiles.get(one.name), found = range(values);
+        const how = [written.has(one.name) && "written now", read.has(one.name) && "read now"].filter(Boolean).join(", ");
+        const cut = one.extents.join() === one.shape.join() ? "" : ` shown: [${place(one.starts, one.extents)}];`;
+        const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
+        const made = figure(one.name, text, values, one.extents, found.most, (row, column) => { picked = { buffer: one.name, row, column }; drawValues(); });
+        made.classList.toggle("written", written.has(one.name));
+        made.classList.toggle("read", read.has(one.name) && !written.has(one.name));
+        return made;
+      }),
+    );
+    if (!byName.has(picked.buffer)) {
+      const first = step.writes.find((one) => byName.has(one.buffer));
+      picked = { buffer: first ? first.buffer : data.buffers.length ? data.buffers[0].name : "", row: 0, column: 0 };
+    }
+  }
+  const SIDE = 8;
+  function drawValues() {
+    const buffer = byName.get(picked.buffer);
+    if (!buffer) return;
+    const focus = document.activeElement ? document.activeElement.id : "";
+    const rows = rowsOf(buffer.extents), columns = columnsOf(buffer.extents), values = tiles.get(buffer.name);
+    picked.row = Math.max(0, Math.min(picked.row, rows - 1)) || 0;
+    picked.column = Math.max(0, Math.min(picked.column, columns - 1)) || 0;
+    const top = Math.max(0, Math.min(picked.row - SIDE / 2, rows - SIDE)), left = Math.max(0, Math.min(picked.column - SIDE / 2, columns - SIDE));
+    const choose = make("select", { id: "pick-tile", onchange: (event) => { picked = { buffer: event.target.value, row: 0, column: 0 }; drawValues(); } },
+      ...data.buffers.map((one) => make("option", { value: one.name, selected: one.name === buffer.name }, one.name)));
+    const field = (id, label, value, most, change) => [make("label", { for: id }, label), make("input", { id, type: "number", min: 0, max: most, value, onchange: (event) => { change(Number(event.target.value)); drawValues(); } })];
+    const line = (row) => {
+      const index = [];
+      let left_ = row;
+      for (const size of buffer.extents.slice(0, -1).reverse()) { index.unshift(left_ % size); left_ = Math.floor(left_ / size); }
+      return index.map((at, axis) => at + buffer.starts[axis]).join(", ") || "0";
+    };
+    const offset = buffer.starts.length ? buffer.starts[buffer.starts.length - 1] : 0;
+    const head = make("tr", {}, make("th", { scope: "col" }, buffer.name));
+    for (let x = left; x < Math.min(left + SIDE, columns); x++) head.append(make("th", { scope: "col" }, String(x + offset)));
+    const body = make("tbody");
+    for (let y = top; y < Math.min(top + SIDE, rows); y++) {
+      const row = make("tr", {}, make("th", { scope: "row" }, line(y)));
+      for (let x = left; x < Math.min(left + SIDE, columns); x++)
+        row.append(make("td", { class: y === picked.row && x === picked.column ? "picked" : null }, show(values[y * columns + x])));
+      body.append(row);
+    }
+    find("values").replaceChildren(
+      make("div", { class: "pick" }, make("label", { for: "pick-tile" }, "Values of"), choose,
+        ...field("pick-row", "near row", picked.row, rows - 1, (value) => { picked.row = value; }),
+        ...field("pick-column", "column", picked.column, columns - 1, (value) => { picked.column = value; })),
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values of ${buffer.name}` }, make("table", { class: "numbers" }, make("thead", {}, head), body)));
+    if (focus.startsWith("pick-") && find(focus)) find(focus).focus();
+  }
+  function table(heads, rows) {
+    return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((one) => make("th", { scope: "col" }, one)))),
+      make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((one) => make("td", {}, String(one)))))));
+  }
+  function drawState(step) {
+    const state = data.states[step.state], parts = [];
+    for (const buffer of data.buffers.filter((one) => one.slots)) {
+      const slots = [];
+      for (let slot = 0; slot < buffer.slots; slot++) {
+        const mine = (one) => one.into.buffer === buffer.name && one.into.starts[0] <= slot && slot < one.into.starts[0] + one.into.extents[0];
+        const flying = step.in_flight.map((at) => data.copies[at]).filter(mine);
+        const landed = data.copies.filter((one) => mine(one) && one.landed >= 0 && one.landed <= step.index);
+        const last = landed.sort((a, b) => a.landed - b.landed).pop();
+        const text = flying.length ? `in flight: ${name(flying[0].source)}` : last ? `holds ${name(last.source)}` : "empty";
+        slots.push(make("span", { class: flying.length ? "slot flying" : "slot" }, `${buffer.name}[${slot}] ${text}`));
+      }
+      parts.push(make("h3", {}, `Slots of ${buffer.name}`), ...slots);
+    }
+    if (state.barriers.length)
+      parts.push(make("h3", {}, "Barriers"), table(["Barrier", "Phase", "Parity", "Arrived", "Bytes missing"], state.barriers.map((one) => [one.name, one.phase, one.phase % 2, `${one.arrived} of ${one.expected}`, one.pending])));
+    const groups = state.groups.filter((one) => one.open || one.groups.length);
+    if (groups.length)
+      parts.push(make("h3", {}, "Groups in flight"), table(["Unit", "Role", "Not committed", "Operations in each group, the oldest first"], groups.map((one) => [one.unit, one.role || "all", one.open, one.groups.join(", ") || "none"])));
+    const flights = step.in_flight.map((at) => data.copies[at]);
+    if (flights.length)
+      parts.push(make("h3", {}, "Copies in flight"), table(["From", "To", "Issued"], flights.map((one) => [name(one.source), name(one.into), `step ${one.issued}`])));
+    const used = Object.entries(step.used_bytes).map(([scope, bytes]) => `${bytes.toLocaleString("en")} bytes of ${scope} memory`);
+    if (used.length) parts.push(make("p", {}, `In use at this step: ${used.join(", ")}.`));
+    find("state").replaceChildren(...parts);
+  }
+
+  // ---- the page ---------------------------------------------------------------------------
+
+  function begin() {
+    const suspects = new Set(data.suspects);
+    find("source").replaceChildren(...data.source.map((text, at) =>
+      make("tr", { "data-line": at + data.first_line, class: suspects.has(at + data.first_line) ? "suspect" : null }, make("td", {}, String(at + data.first_line)), make("td", {}, text || " "))));
+    if (!data.steps.length) return;
+    find("jump").replaceChildren(...data.steps.map((step, at) => make("option", { value: at }, words(step).slice(0, 110))));
+    find("slider").addEventListener("input", (event) => go(Number(event.target.value)));
+    find("jump").addEventListener("change", (event) => go(Number(event.target.value)));
+    const moves = { first: () => 0, previous: () => current - 1, next: () => current + 1, last: () => data.steps.length - 1 };
+    for (const [id, to] of Object.entries(moves)) find(id).addEventListener("click", () => go(to()));
+    for (const link of document.querySelectorAll("[data-step]")) {
+      const at = data.steps.findIndex((step) => step.index === Number(link.dataset.step));
+      if (at < 0) link.replaceWith(link.textContent);
+      else link.addEventListener("click", () => go(at));
+    }
+    drawOutputs();
+    go(data.start);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawOutputs(); go(current); });
+  }
+  begin();
+})();

@@ -1,0 +1,1 @@
+"""The verb ``look``: one block of a kernel, step by step."""

@@ -1,0 +1,250 @@
+"""Shows a look inside a block: the page, and a few lines."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tileyard.base.wording import count_of
+from tileyard.look.records import Influence, Look, Part, ShownOutput, Suspect, Visit, Way, WayPart
+from tileyard.pages.page import render
+from tileyard.show.words import format_config, make_visible
+
+Loops = tuple[tuple[str, int], ...]
+
+
+def describe(seen: Look, path: Path) -> Iterator[str]:
+    """The answer, what is suspected, and where the page is."""
+    yield make_visible(f"{seen.about.kernel}: {seen.verdict.sentence}")
+    for one in seen.verdict.suspects:
+        yield make_visible(f"  {seen.about.file}:{one.line}: {one.why}")
+    yield make_visible(f"page: {path} ({path.stat().st_size / 1000:,.0f} kB)")
+
+
+def render_look(seen: Look) -> str:
+    """The page."""
+    lines = {one.number: one.line for one in seen.statements}
+    block = ", ".join(map(str, seen.block)) or "0"
+    grid = " x ".join(map(str, seen.grid)) or "1"
+    wrong = [one for one in seen.outputs if one.wrong]
+    copies = [
+        {
+            "line": lines[one.number] or "",
+            "unit": one.unit or "the threads",
+            "loops": _loops(one.loops),
+            "source": _part(one.source),
+            "into": _part(one.into),
+            "issued": one.issued,
+            "landed": f"step {one.landed}" if one.landed >= 0 else "never",
+        }
+        for one in seen.copies
+    ]
+    return render(
+        "look.html",
+        assets=("assets/look.css", "assets/look.js"),
+        title=f"{seen.about.kernel}: block ({block}) of {grid}",
+        answer=seen.verdict.sentence,
+        facts_rows=_list_facts(seen),
+        suspects=[_suspect(seen, one) for one in seen.verdict.suspects],
+        suspects_title=_title(seen.verdict.suspects),
+        known=[*_known(seen), *seen.notes],
+        outputs=[_output(one) for one in (wrong or seen.outputs)],
+        ways=[_way(seen, one) for one in seen.ways],
+        steps=len(seen.steps),
+        steps_see=_about_steps(seen),
+        copies=copies,
+        copies_see="A copy is issued in one step, and its elements arrive in the same one or in a later one: "
+        "asynchronous copies as late as the waits allow.",
+        memory=[
+            {
+                "name": one.name,
+                "scope": one.scope,
+                "dtype": one.dtype,
+                "shape": " x ".join(map(str, one.shape)),
+                "bytes": f"{one.bytes:,}",
+                "life": f"steps {one.first} to {one.last}" if one.first >= 0 else "never",
+            }
+            for one in seen.buffers
+            if one.scope != "global"
+        ],
+        memory_see=_about_memory(seen),
+        statements=[
+            f"{one.line or '':>5}  {'    ' * one.depth}{one.text}" for one in seen.statements
+        ],
+        data=_data(seen, wrong or list(seen.outputs)),
+    )
+
+
+def _data(seen: Look, outputs: Sequence[ShownOutput]) -> dict[str, object]:
+    numbers = {one.number for one in seen.verdict.suspects}
+    start = next((at for at, step in enumerate(seen.steps) if step.number in numbers), 0)
+    return {
+        "source": seen.about.source,
+        "first_line": seen.about.first_line,
+        "suspects": [one.line for one in seen.verdict.suspects],
+        "statements": seen.statements,
+        "buffers": seen.buffers,
+        "steps": seen.steps,
+        "states": seen.states,
+        "copies": seen.copies,
+        "contents": seen.contents,
+        "outputs": outputs,
+        "start": start,
+    }
+
+
+def _title(suspects: Sequence[Suspect]) -> str:
+    return "The statement to look at" if len(suspects) == 1 else "The statements to look at"
+
+
+def _list_facts(seen: Look) -> list[tuple[str, str]]:
+    return [
+        ("File", seen.about.file),
+        ("Arguments", format_config(seen.about.arguments)),
+        ("Config", format_config(seen.about.config)),
+        ("Steps", f"{seen.total_steps:,}, of which {len(seen.steps):,} are shown"),
+        ("Shared memory", f"{_bytes_of(seen, 'shared'):,} bytes"),
+        ("Wrong elements", _count_wrong(seen)),
+    ]
+
+
+def _count_wrong(seen: Look) -> str:
+    return ", ".join(
+        f"{one.wrong:,} of {one.total:,} of {one.name}" for one in seen.outputs if one.want >= 0
+    )
+
+
+def _bytes_of(seen: Look, scope: str) -> int:
+    return sum(one.bytes for one in seen.buffers if one.scope == scope)
+
+
+def _suspect(seen: Look, one: Suspect) -> dict[str, object]:
+    at = one.line - seen.about.first_line
+    source = seen.about.source[at] if 0 <= at < len(seen.about.source) else ""
+    why = one.why.replace(f"`{one.after}`", "this change") if one.after else one.why
+    return {**msgspec.structs.asdict(one), "source": source.strip(), "why": why}
+
+
+def _known(seen: Look) -> Iterator[str]:
+    verdict = seen.verdict
+    yield from (f"{one}." if not one.endswith(".") else one for one in verdict.limits)
+    if verdict.sizes and verdict.total:
+        yield f"They were tried at {verdict.sizes}, so numbers in a statement are those of these sizes."
+
+
+def _output(one: ShownOutput) -> dict[str, str]:
+    if one.want < 0:
+        return {
+            "title": f"What the block wrote to {one.name}",
+            "see": "There is no reference to compare it with.",
+        }
+    return {
+        "title": f"Where {one.name} is wrong" if one.wrong else f"{one.name} is right",
+        "see": f"{one.wrong:,} of the {one.total:,} elements that this block wrote are wrong. "
+        "Blue is negative, orange positive, and the stronger the farther from 0.",
+    }
+
+
+def _way(seen: Look, way: Way) -> dict[str, object]:
+    name = f"{way.output}[{', '.join(map(str, way.index))}]"
+    return {
+        "name": name,
+        "title": f"{name} is {_number(way.got)}, the reference has {_number(way.want)}",
+        "parts": [_way_part(seen, part) for part in way.parts],
+        "influences": [_influence(seen, one) for one in way.influences],
+        "influences_see": _about_influences(way.influences),
+    }
+
+
+def _way_part(seen: Look, part: WayPart) -> dict[str, object]:
+    stmt = seen.statements[part.number]
+    return {
+        "line": stmt.line or "",
+        "text": stmt.text,
+        "count": part.count,
+        "wrote": _parts(part.wrote),
+        "read": _parts(part.read) or "nothing",
+        "is_suspect": any(one.number == part.number for one in seen.verdict.suspects),
+        "is_undefined": part.is_undefined,
+        "visits_title": _about_visits(part),
+        "visits": [_visit(one) for one in part.visits],
+    }
+
+
+def _about_visits(part: WayPart) -> str:
+    if len(part.visits) == part.count:
+        return "its values"
+    return f"its values in {len(part.visits)} of {part.count} executions"
+
+
+def _visit(one: Visit) -> dict[str, str]:
+    has_both = one.before is not None and one.after is not None
+    return {
+        "step": str(one.step),
+        "loops": _loops(one.loops),
+        "before": "" if one.before is None else _number(one.before),
+        "after": _number(one.after),
+        "added": _number((one.after or 0.0) - (one.before or 0.0)) if has_both else "",
+    }
+
+
+def _influence(seen: Look, one: Influence) -> dict[str, object]:
+    return {
+        "line": seen.statements[one.number].line if one.number >= 0 else "",
+        "loops": _loops(one.loops),
+        "part": _part(one.part) + ("" if one.number >= 0 else ", which the kernel does not read"),
+        "kernel": _number(one.kernel),
+        "reference": _number(one.reference),
+        "differs": one.differs,
+    }
+
+
+def _about_influences(influences: Iterable[Influence]) -> str:
+    found = list(influences)
+    count = sum(one.differs for one in found)
+    return (
+        "By how much the element changes if only this part of the input becomes 0. "
+        f"Kernel and reference differ in {count} of {count_of(len(found), 'part')}."
+    )
+
+
+def _about_steps(seen: Look) -> str:
+    left = seen.total_steps - len(seen.steps)
+    text = (
+        "Move with the buttons, the slider and its arrow keys. "
+        "Orange frames are written, dashed blue ones read."
+    )
+    if left:
+        text += (
+            f" Of {seen.total_steps:,} steps {left:,} are left out: of each loop the first two iterations "
+            "and the last one are shown."
+        )
+    cut = [one.name for one in seen.buffers if one.extents != one.shape and one.scope != "global"]
+    return f"{text} Only a part of {', '.join(cut)} is shown." if cut else text
+
+
+def _about_memory(seen: Look) -> str:
+    return (
+        f"{_bytes_of(seen, 'shared'):,} bytes of shared memory, {_bytes_of(seen, 'fragment'):,} of "
+        "registers. A tile is in use from the first step that writes it to the last that reads it."
+    )
+
+
+def _parts(parts: Iterable[Part]) -> str:
+    return ", ".join(map(_part, parts))
+
+
+def _part(part: Part) -> str:
+    ranges = (
+        str(at) if size == 1 else f"{at}:{at + size}"
+        for at, size in zip(part.starts, part.extents, strict=True)
+    )
+    return f"{part.buffer}[{', '.join(ranges)}]"
+
+
+def _loops(loops: Loops) -> str:
+    return ", ".join(f"{name}={value}" for name, value in loops)
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.6g}"
