@@ -280,9 +280,10 @@ class BlockRun(TracedRun):
         last = self._steps[-1] if self._steps else None
         yield from super()._synchronize(stmt)
         news = itertools.takewhile(lambda one: one is not last, reversed(self._steps))
-        own = [one.text for one in news if not one.unit]  # not what the wait lets units do
+        mine = self._actor - self._first  # not what others and units did during the wait
+        own = [one.text for one in news if one.actor == mine and not one.unit]
         if own:
-            step.text = own[-1]
+            step.text = own[0]
             self._add_step(step)
 
     def _tick(self) -> None:

@@ -87,6 +87,29 @@ def pipeline(X: float32[16], Y: out.float32[16]):
         for i in parallel(4):
             Y[k * 4 + i] = x[k % 2, i] * 2.0
 """
+ROLES = """
+def roles(X: float32[12], Y: out.float32[12]):
+    threads(64)
+    x: shared.float32[2, 4]
+    full: barrier[1, 1]
+    free: barrier[32, 32]
+
+    init_barrier(full)
+    init_barrier(free)
+    with roles:
+        with role(0, 32):
+            for k in serial(3):
+                wait_barrier(free[k % 2], (k // 2 + 1) % 2)
+                arrive(full[k % 2], count=0, bytes=16)
+                with issue("tma", full[k % 2]):
+                    copy(X[k * 4 : +4], x[k % 2, :])
+                arrive(full[k % 2])
+        with role(32, 64):
+            for j in serial(3):
+                wait_barrier(full[j % 2], j // 2 % 2)
+                copy(x[j % 2, :], Y[j * 4 : +4])
+                arrive(free[j % 2], count=32)
+"""
 TEXTS = {"product": PRODUCT, "rows": ROWS, "scan": SCAN, "pipeline": PIPELINE}
 NUMBER_OF_MISTAKES = 6
 """Mistakes that are planted in each Program."""
@@ -232,9 +255,9 @@ def test_planted_mistakes_are_named_or_nothing_is(name: str) -> None:
     assert alone >= NUMBER_OF_MISTAKES / 3
 
 
-def recorded(name: str, block: tuple[int, ...]) -> BlockRun:
+def recorded(text: str, block: tuple[int, ...]) -> BlockRun:
     """The record of one block."""
-    program = read_program(TEXTS[name])
+    program = read_program(text)
     run = BlockRun(program, arrays_of(program), block, lambda: False)
     run.record()
     return run
@@ -242,7 +265,7 @@ def recorded(name: str, block: tuple[int, ...]) -> BlockRun:
 
 def test_an_element_is_followed_back_to_the_inputs() -> None:
     """Through a product to one row of A and one column of B, in as many steps as K has tiles."""
-    found = slice_back(recorded("product", (1, 0)).history, "C", 2 * 8 + 5)
+    found = slice_back(recorded(PRODUCT, (1, 0)).history, "C", 2 * 8 + 5)
     read = {"A": set(), "B": set()}
     for by_buffer in found.inputs.values():
         for buffer, places in by_buffer.items():
@@ -255,7 +278,7 @@ def test_an_element_is_followed_back_to_the_inputs() -> None:
 
 def test_a_copy_arrives_after_it_was_issued() -> None:
     """In between its tile is undefined, and the copy is in flight."""
-    run = recorded("pipeline", ())
+    run = recorded(PIPELINE, ())
     steps = run.history.steps
     issued = next(step for step in steps if step.kind == "issue")
     landed = next(step for step in steps if step.issued == issued.index)
@@ -265,6 +288,26 @@ def test_a_copy_arrives_after_it_was_issued() -> None:
     )
     assert issued.index < landed.index
     assert [one.groups for one in landed.state.groups] == [(0, 1)]
+
+
+def test_roles_barriers_and_phases_are_recorded() -> None:
+    """Each wait has its own role's text, also if others went on in the meantime."""
+    run = recorded(ROLES, ())
+    assert not run.hazards
+    waits = [(step.role, step.text) for step in run.history.steps if step.text.startswith("wait")]
+    assert [text for role, text in waits if role == 1] == [
+        "wait free[0] p1",
+        "wait free[1] p1",
+        "wait free[0] p0",
+    ]
+    assert [text for role, text in waits if role == 2] == [
+        "wait full[0] p0",
+        "wait full[1] p0",
+        "wait full[0] p1",
+    ]
+    last = {one.name: one for one in run.history.steps[-1].state.barriers}
+    assert (last["full[0]"].phase, last["full[1]"].phase) == (2, 1)
+    assert all(one.pending == 0 for one in last.values())
 
 
 def test_a_wait_that_ends_too_early_is_named() -> None:
