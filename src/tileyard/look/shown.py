@@ -90,9 +90,9 @@ class _Packer:
     ) -> None:
         self._history = history
         self._buffers = all_buffers(program)
-        self._tiles = {
+        self._tiles = [
             one.name for one in program.buffers if one.scope not in ("global", "barrier")
-        }
+        ]
         self._windows = {
             name: self._find_window(name, window)
             for name in (*self._tiles, *outputs)

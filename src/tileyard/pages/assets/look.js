@@ -69,14 +69,14 @@
   const rowsOf = (extents) => product(extents.slice(0, -1));
   const columnsOf = (extents) => (extents.length ? extents[extents.length - 1] : 1);
 
-  // Draws values on a canvas, one pixel each; marked ones (1) are outlined where they are few.
-  function draw(canvas, values, extents, most) {
+  // Draws values on a canvas, one pixel each, at most ``side`` wide and high.
+  function draw(canvas, values, extents, most, side) {
     const rows = rowsOf(extents), columns = columnsOf(extents);
     canvas.width = columns;
     canvas.height = rows;
-    const scale = Math.max(1, Math.min(320 / columns, 320 / rows, 24));
+    const scale = Math.min(side / columns, side / rows, 24);
     canvas.style.width = `${Math.max(columns * scale, 24)}px`;
-    canvas.style.height = `${Math.max(Math.min(rows * scale, 480), 12)}px`;
+    canvas.style.height = `${Math.max(rows * scale, 12)}px`;
     const context = canvas.getContext("2d"), image = context.createImageData(columns, rows), colours = palette();
     for (let at = 0; at < rows * columns; at++) {
       const value = values[at], x = at % columns, y = Math.floor(at / columns);
@@ -101,7 +101,7 @@
     const rest = found.missing ? `, ${found.missing} undefined` : "";
     return found.low > found.high ? `only infinities${rest}` : `from ${show(found.low)} to ${show(found.high)}${rest}`;
   }
-  function figure(title, words, values, extents, most, onpick) {
+  function figure(title, words, values, extents, most, side = 320, onpick = null) {
     const canvas = make("canvas", { role: "img", "aria-label": `${title}: ${words}` });
     if (onpick) {
       canvas.addEventListener("click", (event) => {
@@ -109,7 +109,7 @@
         onpick(Math.floor(((event.clientY - box.top) / box.height) * canvas.height), Math.floor(((event.clientX - box.left) / box.width) * canvas.width));
       });
     }
-    draw(canvas, values, extents, most);
+    draw(canvas, values, extents, most, side);
     return make("figure", { class: "map" }, canvas, make("figcaption", {}, make("strong", {}, title), make("br"), words));
   }
 
@@ -119,16 +119,16 @@
     for (const box of document.querySelectorAll("[data-output]")) {
       const output = data.outputs[Number(box.dataset.output)], buffer = byName.get(output.name);
       replay(data.steps.length - 1);
-      const got = tiles.get(output.name).slice();
+      const got = tiles.get(output.name).slice(), where = `${output.name}[${place(buffer.starts, buffer.extents)}]`;
       const found = range(got), children = [];
       if (output.want >= 0) {
         const want = content(output.want), mask = content(output.mask);
         const most = Math.max(range(want).most, 1e-30);
         const wrong = got.map((_, at) => (mask[at] ? 1 : 0));
-        children.push(figure("the kernel's", about(got, found), got, buffer.extents, most));
-        children.push(figure("the reference's", about(want, range(want)), want, buffer.extents, most));
+        children.push(figure("the kernel's", `${where}, ${about(got, found)}`, got, buffer.extents, most));
+        children.push(figure("the reference's", `${where}, ${about(want, range(want))}`, want, buffer.extents, most));
         children.push(figure("wrong elements", `${output.wrong.toLocaleString("en")} of ${output.total.toLocaleString("en")}, coloured`, wrong, buffer.extents, 1));
-      } else children.push(figure("the kernel's", about(got, found), got, buffer.extents, found.most));
+      } else children.push(figure("the kernel's", `${where}, ${about(got, found)}`, got, buffer.extents, found.most));
       box.replaceChildren(...children);
     }
   }
@@ -176,7 +176,8 @@
         const how = [written.has(one.name) && "written now", read.has(one.name) && "read now"].filter(Boolean).join(", ");
         const cut = one.extents.join() === one.shape.join() ? "" : ` shown: [${place(one.starts, one.extents)}];`;
         const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
-        const made = figure(one.name, text, values, one.extents, found.most, (row, column) => { picked = { buffer: one.name, row, column }; drawValues(); });
+        const made = figure(one.name, text, values, one.extents, found.most, how ? 300 : 150, (row, column) => { picked = { buffer: one.name, row, column }; drawValues(); });
+        made.classList.toggle("small", !how);
         made.classList.toggle("written", written.has(one.name));
         made.classList.toggle("read", read.has(one.name) && !written.has(one.name));
         return made;
