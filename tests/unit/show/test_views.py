@@ -351,6 +351,16 @@ def test_the_last_line_says_that_nothing_was_checked() -> None:
     assert shown(none)[-1] == ("no config passed: unchecked: no reference, and a check is required")
 
 
+def test_a_study_that_ends_before_its_checks_says_so() -> None:
+    """As after Ctrl-C: configs passed, but none had the checks that come after the screening."""
+    trials = (trial(1, Outcome.PASSED, 2e6), trial(2, Outcome.MISMATCH))
+    none = msgspec.structs.replace(
+        result(), trials=trials, best=None, finals=(), control=None, reason="interrupted"
+    )
+    said = "no best config: of 1 config that passed none had all further checks"
+    assert shown(none)[-1] == said
+
+
 def test_configs_that_all_fail_alike_are_one_line() -> None:
     """With neither a table, which would have no time in it, nor the reason once for each config."""
     trials = tuple(trial(number, Outcome.COMPILE_ERROR) for number in (1, 2, 3))

@@ -74,6 +74,16 @@ def say_disturbed(result: StudyResult) -> str:
     )
 
 
+def say_none(result: StudyResult) -> str:
+    """Why there is no best config, in a few words."""
+    passed = result.count(Outcome.PASSED)
+    if not passed:
+        return "no config passed"
+    return (
+        f"no best config: of {count_of(passed, 'config')} that passed none had all further checks"
+    )
+
+
 def say_leader(result: StudyResult, leader: Trial) -> str:
     """What the tuner of a script takes of a disturbed study."""
     taken = format_config(leader.config) or "its only config"
@@ -319,7 +329,7 @@ def _say_none(result: StudyResult, failed: Sequence[Sequence[Build | Trial]]) ->
         yield from describe_reasons("", failed)
     if question := ask_about_reference(result.trials, "configs"):
         yield Text(question, style="yellow")
-    yield Text(": ".join(filter(None, ("no config passed", required))), style="red")
+    yield Text(": ".join(filter(None, (say_none(result), required))), style="red")
 
 
 def list_doubts(result: StudyResult) -> list[str]:

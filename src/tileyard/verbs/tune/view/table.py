@@ -22,6 +22,7 @@ from tileyard.verbs.tune.view.study import (
     NOTEBOOK_WIDTH,
     say_disturbances,
     say_disturbed,
+    say_none,
 )
 
 POINTS = 12
@@ -51,7 +52,7 @@ def _table(result: TableResult) -> Table:
     for study, row in zip(result.studies, result.rows, strict=True):
         shape, weight = row.name, f"{row.weight:g}"
         if row.trial is None or study.best is None:
-            text = "disturbed" if study.disturbed else "no config passed"
+            text = "disturbed" if study.disturbed else say_none(study)
             table.add_row(shape, weight, "", "", Text(text, style="red"))
             continue
         own = study.best.config
@@ -113,9 +114,11 @@ def list_table_lines(result: TableResult, home: Path) -> list[Text]:
         said = [*say_disturbances(study), *([say_disturbed(study)] if study.disturbed else [])]
         lines += [Text(f"{row.name}: {text}", style="yellow") for text in said]
     rows = zip(result.studies, result.rows, strict=True)
-    failed = [row.name for study, row in rows if row.trial is None and not study.disturbed]
-    if failed:
-        lines.append(Text(f"no config passed for {'; '.join(failed)}", style="red"))
+    failed: dict[str, list[str]] = {}
+    for study, row in rows:
+        if row.trial is None and not study.disturbed:
+            failed.setdefault(say_none(study), []).append(row.name)
+    lines += [Text(f"{why} for {'; '.join(names)}", style="red") for why, names in failed.items()]
     if question := ask_about_reference(trials, "configs"):
         lines.append(Text(question, style="yellow"))
     found = [row for row in result.rows if row.trial is not None]

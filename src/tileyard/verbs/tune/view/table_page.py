@@ -7,6 +7,7 @@ from tileyard.pages.run_log import RunLog
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share, format_time
 from tileyard.verbs.tune.result.records import TableResult
 from tileyard.verbs.tune.view.page import OWN_WORDS, describe_study
+from tileyard.verbs.tune.view.study import say_none
 from tileyard.verbs.tune.view.table import list_points, list_table_lines, say_worst
 
 
@@ -41,7 +42,7 @@ def _draw_dispatch(result: TableResult) -> Chart:
     axis = Axis(low=0.0, high=max(most - 1, result.within) * 100)
     for study, row in zip(result.studies, result.rows, strict=True):
         if row.trial is None or study.best is None:
-            why_not = "disturbed" if study.disturbed else "no config passed"
+            why_not = "disturbed" if study.disturbed else say_none(study)
             rows.append(
                 Line(before=(clean_line(row.name), why_not), drawing=draw_bar(0), after=("", ""))
             )

@@ -12,7 +12,14 @@ from tileyard.verbs.tune.result.records import Control, CurvePoint, TableResult,
 from tileyard.verbs.tune.view.table import print_dispatch
 
 STUDY = result()
-FAILED = msgspec.structs.replace(STUDY, best=None, arguments={"M": 9}, finals=(), control=None)
+FAILED = msgspec.structs.replace(
+    STUDY,
+    trials=(trial(1, Outcome.MISMATCH),),
+    best=None,
+    arguments={"M": 9},
+    finals=(),
+    control=None,
+)
 TABLE = TableResult(
     run="r",
     kernel="gemm",
