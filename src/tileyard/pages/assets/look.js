@@ -135,7 +135,8 @@
 
   // ---- one step ---------------------------------------------------------------------------
 
-  let current = 0, picked = { buffer: "", row: 0, column: 0 };
+  // The values that are shown: those of the tile that a step writes, until the reader chooses a tile.
+  let current = 0, picked = { buffer: "", row: 0, column: 0 }, isChosen = false;
   const kinds = { run: "", issue: " (issued: it has not happened yet)", land: " (arrives now)", sync: "" };
 
   function words(step) {
@@ -176,17 +177,16 @@
         const how = [written.has(one.name) && "written now", read.has(one.name) && "read now"].filter(Boolean).join(", ");
         const cut = one.extents.join() === one.shape.join() ? "" : ` shown: [${place(one.starts, one.extents)}];`;
         const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
-        const made = figure(one.name, text, values, one.extents, found.most, how ? 300 : 150, (row, column) => { picked = { buffer: one.name, row, column }; drawValues(); });
+        const made = figure(one.name, text, values, one.extents, found.most, how ? 300 : 150, (row, column) => { picked = { buffer: one.name, row, column }; isChosen = true; drawValues(); });
         made.classList.toggle("small", !how);
         made.classList.toggle("written", written.has(one.name));
         made.classList.toggle("read", read.has(one.name) && !written.has(one.name));
         return made;
       }),
     );
-    if (!byName.has(picked.buffer)) {
-      const first = step.writes.find((one) => byName.has(one.buffer));
-      picked = { buffer: first ? first.buffer : data.buffers.length ? data.buffers[0].name : "", row: 0, column: 0 };
-    }
+    const first = step.writes.find((one) => byName.has(one.buffer));
+    if (first && !isChosen && first.buffer !== picked.buffer) picked = { buffer: first.buffer, row: 0, column: 0 };
+    if (!byName.has(picked.buffer)) picked = { buffer: data.buffers.length ? data.buffers[0].name : "", row: 0, column: 0 };
   }
   const SIDE = 8;
   function drawValues() {
@@ -197,7 +197,7 @@
     picked.row = Math.max(0, Math.min(picked.row, rows - 1)) || 0;
     picked.column = Math.max(0, Math.min(picked.column, columns - 1)) || 0;
     const top = Math.max(0, Math.min(picked.row - SIDE / 2, rows - SIDE)), left = Math.max(0, Math.min(picked.column - SIDE / 2, columns - SIDE));
-    const choose = make("select", { id: "pick-tile", onchange: (event) => { picked = { buffer: event.target.value, row: 0, column: 0 }; drawValues(); } },
+    const choose = make("select", { id: "pick-tile", onchange: (event) => { picked = { buffer: event.target.value, row: 0, column: 0 }; isChosen = true; drawValues(); } },
       ...data.buffers.map((one) => make("option", { value: one.name, selected: one.name === buffer.name }, one.name)));
     const field = (id, label, value, most, change) => [make("label", { for: id }, label), make("input", { id, type: "number", min: 0, max: most, value, onchange: (event) => { change(Number(event.target.value)); drawValues(); } })];
     const line = (row) => {
