@@ -1,7 +1,8 @@
 """What MkDocs does not do by itself for the site, as hooks: ``make site``.
 
-The navigation is that of ``docs/README.md``. Files of the repository that pages link become pages. The
-references of the command line and of Python are completed from the code.
+It opens with the repository's README; the navigation is that of ``docs/README.md``, its page of all pages.
+Files of the repository that pages link become pages. The references of the command line and of Python are
+completed from the code.
 """
 
 import ast
@@ -27,7 +28,8 @@ from tileyard.verbs.lease import help as lease_help
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-INDEX = DOCS / "README.md"
+INDEX, ALL_PAGES = DOCS / "README.md", "pages.md"
+FRONT, FRONT_PAGE = ROOT / "README.md", "README.md"
 LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".yml": "yaml", ".toml": "toml", ".json": "json"}
@@ -42,7 +44,7 @@ OF_TILELANGS_TUNER = ("AutoTuner", "autotune", "set_autotune_inputs")
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take the navigation from the index: its first links, then a section for each of its headings."""
     head, *sections = re.split(r"(?m)^## ", INDEX.read_text("utf-8"))
-    config.nav = [{"Tileyard": "README.md"}, *_list_pages(head)]
+    config.nav = [{"Tileyard": FRONT_PAGE}, *_list_pages(head), {"All pages": ALL_PAGES}]
     for section in sections:
         config.nav.append({section.partition("\n")[0]: [*_list_pages(section)]})
     return config
@@ -59,6 +61,8 @@ def _uri_of(path: Path) -> str:
     """Where a file of the repository is on the site; empty for a folder, which is not there."""
     if path.is_dir():
         return ""
+    if path in (FRONT, INDEX):
+        return FRONT_PAGE if path == FRONT else ALL_PAGES
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     name = path.relative_to(ROOT).as_posix()
@@ -67,11 +71,12 @@ def _uri_of(path: Path) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what pages link and what is not below ``docs/``."""
-    waiting = sorted(DOCS.rglob("*.md"))
+    waiting = [FRONT, *sorted(DOCS.rglob("*.md"))]
+    files.append(File.generated(config, ALL_PAGES, content=INDEX.read_text("utf-8")))
     for page in waiting:
         for _, _, target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
             path = (page.parent / target.partition("#")[0]).resolve()
-            uri = "" if ":" in target or path == ROOT / "README.md" else _uri_of(path)
+            uri = "" if ":" in target else _uri_of(path)
             if not uri or uri in files.src_uris:
                 continue
             text = path.read_text("utf-8")
@@ -91,8 +96,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     if uri in GENERATED:
         markdown += "\n".join(GENERATED[uri]())
-    names = {_uri_of(ROOT / name): ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
-    origin = names.get(uri, DOCS / uri)
+    if uri == FRONT_PAGE:
+        markdown = FRONT.read_text("utf-8")
+    elsewhere = (FRONT, INDEX, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
+    origin = {_uri_of(path): path for path in elsewhere}.get(uri, DOCS / uri)
 
     def turn(match: re.Match[str]) -> str:
         image, text, target = match.groups()
@@ -100,8 +107,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if not path or ":" in path:
             return match[0]
         found = (origin.parent / path).resolve()
-        to = "README.md" if found == ROOT / "README.md" else _uri_of(found)
-        if not to:
+        if not (to := _uri_of(found)):
             return text
         return f"{image}[{text}]({os.path.relpath(to, Path(uri).parent)}{hash_}{anchor})"
 
