@@ -173,6 +173,14 @@ def test_where_others_connect_a_token_is_needed(host: str) -> None:
     Access(Address(host=host), (), TOKEN)
 
 
+@pytest.mark.parametrize("name", ["", "a b", "http://a", "a/", "*", "[::1", "a:b"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    """It would match nothing; one with a port counts without it."""
+    with pytest.raises(UsageError, match="is no name of a host"):
+        Access(HERE, (name,), TOKEN)
+    Access(HERE, ("yard.example:80",), TOKEN)
+
+
 def test_a_token_is_asked_of_everyone(settings: Settings) -> None:
     """Of this user's programs too; it is the password of any user, or a bearer's."""
 
@@ -226,7 +234,7 @@ def test_a_server_has_its_own_names_alone(settings: Settings) -> None:
             writer.write(b"GET / HTTP/1.0\r\n\r\n")
             assert (await read_answer(reader)).status == 421
 
-    served(settings, use, names=("yard.example",))
+    served(settings, use, names=("yard.example:80",))
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class HostRow(Record):
 
 
 class RunState(Shown, kw_only=True):
-    """A run under way; rows are of texts."""
+    """A run under way; rows are of texts. ``total`` is 0 if it does not say how many cases it has."""
 
     part: str = "serve/run.html"
     run: str
@@ -174,10 +174,8 @@ def show_run(fold: RunFold) -> RunState:
     left_s = view.pace_left_s(now_s) if left_s is None else left_s
     left = "" if left_s is None else f"about {format_seconds(left_s)} left"
     failed = sum(view.counts[one] for one in Outcome if one not in WELL | {Outcome.NOT_RUN})
-    parts = [
-        f"{view.ended} of {count_of(total, 'case')} ended",
-        f"{failed} failed" if failed else "",
-    ]
+    of = f"{view.ended} of {count_of(total, 'case')}" if total else count_of(view.ended, "case")
+    parts = [f"{of} ended", f"{failed} failed" if failed else ""]
     end = "" if view.reason is None else f"the run has ended: {STOPS[view.reason]}"
     devices = f"{len(view.on_device)} of {len(about.devices)} in use" if about.devices else ""
     return RunState(

@@ -86,6 +86,16 @@ def test_a_run_that_has_ended_says_so(fold: RunFold) -> None:
     assert msgspec.json.decode(encode_state(found))["over"] is True
 
 
+def test_a_run_that_announces_no_cases_counts_those_that_ended() -> None:
+    """As one of pytest: there is no progress to show."""
+    fold = RunFold(Path("r"))
+    for event in (msgspec.structs.replace(BEGUN, cases=0, expected_s=0.0), ended("a"), ended("b")):
+        fold._take(event)
+    found = show_run(fold)
+    assert found.answer == "2 cases ended"
+    assert "<progress" not in show_page("title", found)
+
+
 def test_long_lists_of_a_run_are_cut() -> None:
     """The rest is counted."""
     fold = RunFold(Path("r"))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from http import HTTPStatus
 from pathlib import Path
@@ -131,6 +132,7 @@ class Site:
         self._home = settings.home
         self._folds = Folds(settings.home)
         self._store: Store | None = None
+        self._opening = threading.Lock()
         self._overview = Shared(self._find_overview, PERIOD_S / 2)
         self._devices = Shared(self._find_devices, SURVEY_S)
         self._making = asyncio.Semaphore(MOST_MADE)
@@ -269,9 +271,10 @@ class Site:
 
     def _open(self) -> Store | None:
         """The store, None if there is none yet."""
-        if self._store is None and has_store(self._home):
-            self._store = open_store(self._home)
-        return self._store
+        with self._opening:
+            if self._store is None and has_store(self._home):
+                self._store = open_store(self._home)
+            return self._store
 
 
 @functools.lru_cache(maxsize=MOST_REPORTS)

@@ -53,14 +53,14 @@ class Access:
     """
 
     def __init__(self, address: Address, names: Iterable[str], token: bytes) -> None:
-        """Raises UsageError if others could connect and there is no token."""
+        """Raises UsageError for what is no name, or if others could connect and there is no token."""
         if not token and not address.is_inside:
             raise UsageError(
                 f"others can connect to {address}: a token is needed",
                 f"give 64 hexadecimal digits with --token-file or in ${TOKEN}; without a token "
                 "serve listens at 127.0.0.1, and ssh -L reaches it from elsewhere",
             )
-        self._names = {name.lower().strip("[]") for name in names} | {address.host.lower()}
+        self._names = {address.host.lower(), *map(_read_name, names)}
         self._takes_addresses = False
         if address.is_inside:
             self._names |= LOCAL_NAMES
@@ -88,10 +88,7 @@ class Access:
         return None
 
     def _is_own_name(self, host: str) -> bool:
-        found = _HOST.fullmatch(host)
-        if found is None:
-            return False
-        name = (found[1] or found[2]).lower()
+        name = _find_name(host)
         return name in self._names or (self._takes_addresses and _is_address(name))
 
 
@@ -127,6 +124,19 @@ class Guard:
         raw = [(name.encode(), text.encode()) for name, text in headers.items()]
         await complete({"type": "http.response.start", "status": refusal.status, "headers": raw})
         await complete({"type": "http.response.body", "body": body})
+
+
+def _find_name(host: str) -> str:
+    """The name or address in a Host, without its port; empty if it is none."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
+
+
+def _read_name(text: str) -> str:
+    name = _find_name(text)
+    if not name:
+        raise UsageError(f"--name {text!r} is no name of a host")
+    return name
 
 
 def _is_from_here(headers: Headers, host: str) -> bool:

@@ -88,6 +88,10 @@ class RunFold:
 
     async def look(self, show: Callable[["RunFold"], T]) -> T:
         """What ``show`` makes of the state, once it has what was written since. Raises HomeError."""
+        # A thread goes on if its caller is cancelled, and so does the task that keeps others out.
+        return await asyncio.shield(self._look_alone(show))
+
+    async def _look_alone(self, show: Callable[["RunFold"], T]) -> T:
         async with self._lock:  # the state does not change while it is shown
             return await asyncio.to_thread(self._look, show)
 

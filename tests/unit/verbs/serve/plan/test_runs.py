@@ -1,6 +1,7 @@
 """Which runs there are, and the states of those under way."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,31 @@ def test_there_is_one_fold_of_a_run(tmp_path: Path) -> None:
         with pytest.raises(HomeError):
             async with folds.hold("../r"):
                 pass
+
+    asyncio.run(use())
+
+
+def test_a_fold_is_looked_at_by_one_at_a_time(tmp_path: Path) -> None:
+    """Also if one that looks is cancelled: its thread goes on with the state."""
+    began, goes_on = threading.Event(), threading.Event()
+    looks = list[str]()
+
+    def look_slowly(_: RunFold) -> None:
+        began.set()
+        goes_on.wait(30)
+        looks.append("slow")
+
+    async def use() -> None:
+        with EventLog(tmp_path, "r"):
+            async with Folds(tmp_path).hold("r") as fold:
+                slow = asyncio.create_task(fold.look(look_slowly))
+                await asyncio.to_thread(began.wait, 30)
+                slow.cancel()
+                later = asyncio.create_task(fold.look(lambda _: looks.append("later")))
+                await asyncio.wait([later], timeout=0.05)
+                goes_on.set()
+                await later
+        assert looks == ["slow", "later"]
 
     asyncio.run(use())
 
