@@ -6,6 +6,7 @@ there, for a look at what each edit became.
 """
 
 import argparse
+import io
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -36,6 +38,7 @@ FLAGS: Final = (
 )
 WIDTH: Final = 1000
 """Pixels of the page; the picture has twice as many."""
+COLOURS: Final = 64
 
 
 def draw(page: Path, section: str, file: Path) -> None:
@@ -46,10 +49,11 @@ def draw(page: Path, section: str, file: Path) -> None:
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         with webdriver.Chrome(options, Service(shutil.which("chromedriver"))) as driver:
-            size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 2, "mobile": False}
+            size = {"width": WIDTH, "height": 2000, "deviceScaleFactor": 2, "mobile": False}
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
             driver.get(page.resolve().as_uri())
-            driver.find_element(By.ID, section).screenshot(str(file))
+            drawn = driver.find_element(By.ID, section).screenshot_as_png
+    Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
 
 
 def edit(source: str) -> str:
