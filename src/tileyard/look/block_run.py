@@ -1,7 +1,7 @@
 """Runs one block in the asynchronous meaning, as ``tileyard check`` does, and records its history."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +43,8 @@ class _OverLimit(Exception):
 
 class BlockRun(TracedRun):
     """Runs the ``block`` (``blockIdx.x`` first) until ``is_late`` is true; ``history`` has its steps,
-    ``fault`` why the kernel failed itself, empty if it did not. Not ``is_whole`` if the limit ended it.
+    ``before`` is what earlier blocks left in outputs and workspaces, if that matters. ``fault`` says why
+    the kernel failed itself, empty if it did not. Not ``is_whole`` if the limit ended it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class BlockRun(TracedRun):
         arrays: Sequence[Array],
         block: tuple[int, ...],
         is_late: Callable[[], bool],
+        before: Mapping[str, Array] | None = None,
     ) -> None:
         self._block_at = {axis.var.name: at for axis, at in zip(program.grid, block, strict=True)}
         self._is_late = is_late
@@ -72,7 +74,11 @@ class BlockRun(TracedRun):
         self._shapes: dict[str, tuple[int, ...]] = {
             name: array.shape for name, array in self._raw.parameters.items()
         }
-        self.history = History(self._shapes, dict(zip(names, arrays, strict=True)), owners)
+        given = dict(before or {})
+        for name, content in given.items():
+            self._raw.array(name)[...] = content
+        known = {**dict(zip(names, arrays, strict=True)), **given}
+        self.history = History(self._shapes, known, owners)
 
     def _choose(self, axis: str, extent: int) -> Sequence[int]:
         return [at for at in (self._block_at[axis],) if at < extent]

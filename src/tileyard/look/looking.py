@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import SourceLine
@@ -18,7 +19,7 @@ from tileyard.ir.walk import bodies, walk
 from tileyard.look.block_run import BlockRun
 from tileyard.look.changes import with_outer
 from tileyard.look.history import Flat, History
-from tileyard.look.quick_run import Block, Expects, QuickRun, list_blocks
+from tileyard.look.quick_run import Block, Expects, QuickRun, are_blocks_apart, list_blocks
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
 from tileyard.look.repairs import Problem, Search, Seeker
 from tileyard.look.shown import Shown, pack
@@ -73,19 +74,30 @@ class Looker:
         self._smaller = smaller
         self._notes = list(subject.notes)
         self._missing: tuple[str, int] | None = None
+        self._is_shared = not are_blocks_apart(subject.program)
+        self._writers: dict[str, NDArray[np.int32]] = {}
         self._namer = Namer(subject.program, subject.lines)
 
     def look(self, block: Block | None = None) -> Look:
         """Look inside this block, else the one with the first wrong element, else the middle one."""
         subject = self._subject
         blocks = list(list_blocks(subject.program))
-        chosen = block if block is not None else self._choose(blocks)
-        run = BlockRun(subject.program, subject.arrays, chosen, self._within(RECORD_S))
+        first = self._choose(blocks)
+        chosen = first if block is None else block
+        run = BlockRun(
+            subject.program,
+            subject.arrays,
+            chosen,
+            self._within(RECORD_S),
+            self._run_to(chosen, blocks, is_before=True).take_globals()
+            if self._is_shared
+            else None,
+        )
         run.record()
         if not run.is_whole:
             self._notes.append("The block takes too long: only its first steps were recorded.")
         shown = pack(subject.program, run.history, list(run.outputs()))
-        wrong = self._find_wrong(run)
+        wrong = self._find_wrong(run, blocks.index(chosen) + 1 if blocks else 1)
         ways, verdict = self._judge(run, chosen, wrong)
         return Look(
             about=subject.about,
@@ -126,6 +138,12 @@ class Looker:
                 run.run_block(one)
         except KernelFault:
             return done[-1]
+        if len(done) < len(blocks) and self._is_shared:
+            self._notes.append(
+                "Blocks see what others wrote, and there was no time to run them all: no element is compared."
+            )
+            return middle
+        self._writers = run.writers
         if len(done) < len(blocks):
             self._notes.append(
                 f"{len(done)} of {len(blocks)} blocks were run to look for a wrong element: there was no "
@@ -143,9 +161,22 @@ class Looker:
                     )
         return middle
 
-    def _find_wrong(self, run: BlockRun) -> dict[str, Flat]:
-        """The wrong elements of those that the block has written, by output."""
-        if self._subject.expected is None:
+    def _run_to(
+        self, block: Block, blocks: Sequence[Block], *, is_before: bool = False
+    ) -> QuickRun:
+        """A run of this block, if blocks see what others wrote after all earlier ones; or only of these."""
+        run = QuickRun(self._subject.program, self._subject.arrays)
+        for one in itertools.takewhile(lambda one: one != block, blocks if self._is_shared else ()):
+            run.run_block(one)
+        if not is_before:
+            run.run_block(block)
+        return run
+
+    def _find_wrong(self, run: BlockRun, number: int) -> dict[str, Flat]:
+        """The wrong elements of those that the block has written, by output; if blocks see what others
+        wrote, of those that it has written last.
+        """
+        if self._subject.expected is None or (self._is_shared and not self._writers):
             return {}
         found = {}
         for (name, array), expected in zip(
@@ -154,6 +185,8 @@ class Looker:
             written = [access.places() for _, access in run.history.written(name)]
             if written:
                 places = np.unique(np.concatenate(written))
+                if self._is_shared:
+                    places = places[self._writers[name].reshape(-1)[places] == number]
                 wrong = places[expected.find_wrong(places, array.reshape(-1)[places])]
                 if wrong.size:
                     found[name] = wrong
@@ -205,9 +238,8 @@ class Looker:
 
     def _is_right_in_order(self, block: Block, output: str, place: int) -> bool:
         """Whether an element is right if everything happens in the order of the text."""
-        run = QuickRun(self._subject.program, self._subject.arrays)
         try:
-            run.run_block(block)
+            run = self._run_to(block, list(list_blocks(self._subject.program)))
         except KernelFault:
             return False
         wrong = run.wrong(self._subject.expected or ())
@@ -245,7 +277,7 @@ class Looker:
         self, history: History, block: Block, output: str, place: int
     ) -> tuple[Influence, ...]:
         subject = self._subject
-        if subject.refer is None:
+        if subject.refer is None or self._is_shared:
             return ()
         ablation = Ablation(
             program=subject.program,
@@ -277,16 +309,17 @@ class Looker:
     def _state(self, subject: Subject, block: Block, output: str, place: int) -> Problem:
         blocks = list(list_blocks(subject.program))
         some = dict.fromkeys((block, blocks[-1], blocks[0]))
-        has_all = len(blocks) <= len(some)
+        has_all = self._is_shared or len(blocks) <= len(some)
         return Problem(
             program=subject.program,
             arrays=subject.arrays,
             expected=subject.expected or (),
-            blocks=list(some),
+            blocks=blocks if self._is_shared else list(some),
             rest=() if has_all else blocks,
             output=output,
             place=place,
             is_whole=has_all,
+            is_shared=self._is_shared,
             sizes=subject.sizes,
         )
 
@@ -322,10 +355,11 @@ class Looker:
                 program=subject.program,
                 arrays=subject.arrays,
                 expected=subject.expected or (),
-                blocks=[first, *(one for one in blocks if one != first)],
+                blocks=blocks if self._is_shared else sorted(blocks, key=lambda one: one != first),
                 output=name,
                 place=int(places[0]),
                 is_whole=True,
+                is_shared=self._is_shared,
                 sizes=subject.sizes,
             )
         return None

@@ -16,7 +16,7 @@ from tileyard.ir.meanings import convert
 from tileyard.ir.nodes import For, Gemm, Program, Stmt
 from tileyard.ir.specs import convert_scalar, evaluate_size, tensors
 from tileyard.ir.tiles import Array, Memory, Watched
-from tileyard.ir.walk import regions
+from tileyard.ir.walk import buffer_effects, regions
 from tileyard.look.history import Flat
 
 Block = tuple[int, ...]
@@ -37,6 +37,15 @@ def list_blocks(program: Program) -> Iterator[Block]:
     """All blocks of a Program with constant sizes, in the order in which they run."""
     sizes = [range(evaluate_size(axis.extent, {})) for axis in reversed(program.grid)]
     return (tuple(reversed(one)) for one in product(*sizes))
+
+
+def are_blocks_apart(program: Program) -> bool:
+    """Whether no block can see what another one wrote: none reads an output, updates it, or uses a
+    workspace.
+    """
+    written = {one.buffer.name for one in tensors(program) if one.role != "in"}
+    spaces = {one.name for one in program.buffers if one.scope == "global"}
+    return not buffer_effects(program.body).read & (written | spaces)
 
 
 class QuickRun(NestRun):
@@ -126,8 +135,14 @@ class QuickRun(NestRun):
         return float(self._memory.array(output).reshape(-1)[place])
 
     def has_missing(self) -> bool:
-        """Whether an element of an output was not written."""
-        return any(bool((one == 0).any()) for one in self.writers.values())
+        """Whether an element of an output was not written that had no content before."""
+        outs = [one.buffer.name for one in tensors(self._program) if one.role == "out"]
+        return any(bool((self.writers[name] == 0).any()) for name in outs)
+
+    def take_globals(self) -> dict[str, Array]:
+        """The present content of outputs and workspaces."""
+        spaces = [one.name for one in self._program.buffers if one.scope == "global"]
+        return {name: self._memory.array(name).copy() for name in (*self.writers, *spaces)}
 
     def written_count(self) -> int:
         """The number of elements of outputs that were written."""

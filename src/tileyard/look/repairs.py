@@ -55,7 +55,8 @@ class Search:
 class Problem:
     """Wrong results: the Program, its inputs, what is expected, the ``blocks`` that have to be right, and
     one wrong element. With ``is_whole`` these are all blocks, and no element may be missing; else a
-    change is also tried on the ``rest``, if there is time. ``sizes`` are in words.
+    change is also tried on the ``rest``, if there is time. With ``is_shared`` blocks see what others
+    wrote, so results count once all have run. ``sizes`` are in words.
     """
 
     program: Program
@@ -65,6 +66,7 @@ class Problem:
     output: str
     place: int
     is_whole: bool
+    is_shared: bool = False
     rest: Sequence[Block] = ()
     sizes: str = ""
 
@@ -108,7 +110,8 @@ class Seeker:
         changes = all_changes.of(numbers) + all_changes.of(others)
         found = Search(total=len(changes))
         for change in changes:
-            if found.repairs and change.rank >= LARGER and not tries_all:
+            least = min((one.rank for one in found.repairs), default=change.rank)
+            if change.rank > max(least, LARGER - 1) and not tries_all:
                 found.has_enough = True
             if found.has_enough or self._is_late():
                 break
@@ -147,8 +150,10 @@ class Seeker:
             run = self._open(program)
             for block in problem.blocks:
                 run.run_block(block)
-                if run.wrong(problem.expected):
+                if not problem.is_shared and run.wrong(problem.expected):
                     return False
+            if run.wrong(problem.expected):
+                return False
         except _FAILURES:
             return False
         if problem.is_whole and run.has_missing():
@@ -182,7 +187,8 @@ class Seeker:
         def miss(value: float) -> float:
             program = change.apply(self._problem.program, value)
             try:
-                return self._run(program, self._problem.blocks[:1]).value(output, place) - want
+                blocks = self._problem.blocks[: None if self._problem.is_shared else 1]
+                return self._run(program, blocks).value(output, place) - want
             except _FAILURES:
                 return math.nan
 

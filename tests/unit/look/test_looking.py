@@ -110,7 +110,20 @@ def roles(X: float32[12], Y: out.float32[12]):
                 copy(x[j % 2, :], Y[j * 4 : +4])
                 arrive(free[j % 2], count=32)
 """
-TEXTS = {"product": PRODUCT, "rows": ROWS, "scan": SCAN, "pipeline": PIPELINE}
+SPLIT = """
+def split(A: float32[4, 12], C: inout.float32[4]):
+    bx: grid[3]
+    threads(32)
+    sum: fragment.float32[4]
+
+    fill(sum, 0.0)
+    for i in parallel(4):
+        for k in serial(4):
+            sum[i] = sum[i] + A[i, bx * 4 + k] * 2.0
+    for j in parallel(4):
+        atomic_add(C[j], sum[j])
+"""
+TEXTS = {"split": SPLIT, "product": PRODUCT, "rows": ROWS, "scan": SCAN, "pipeline": PIPELINE}
 NUMBER_OF_MISTAKES = 6
 """Mistakes that are planted in each Program."""
 MOST_NAMED = 3
@@ -123,7 +136,7 @@ def arrays_of(program: Program, seed: int = 3) -> list[Array]:
     shapes = [
         tuple(int(one.value) for one in param.buffer.shape)
         for param in program.params
-        if param.role == "in"
+        if param.role != "out"
     ]
     return [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
 
@@ -308,6 +321,15 @@ def test_roles_barriers_and_phases_are_recorded() -> None:
     last = {one.name: one for one in run.history.steps[-1].state.barriers}
     assert (last["full[0]"].phase, last["full[1]"].phase) == (2, 1)
     assert all(one.pending == 0 for one in last.values())
+
+
+def test_blocks_that_add_to_the_same_element_are_compared_at_the_end() -> None:
+    """The one that adds last is shown, after the others; what they added is not wrong."""
+    found = look(SPLIT, SPLIT.replace("* 2.0", "* 3.0"))
+    assert found.block == (2,)
+    assert found.verdict.lines == {
+        SPLIT.split("\n").index("            sum[i] = sum[i] + A[i, bx * 4 + k] * 2.0")
+    }
 
 
 def test_a_wait_that_ends_too_early_is_named() -> None:
