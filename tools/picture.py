@@ -7,7 +7,6 @@ there, for a look at what each edit became.
 
 import argparse
 import io
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from PIL import Image
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+from tools.chromium import open_chromium, resize
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 EDITS: Final = {
@@ -32,10 +30,6 @@ DAY: Final = "2026-11-23T12:00:00Z"
 """The commits have the same names each time."""
 
 
-FLAGS: Final = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"),
-)
 WIDTH: Final = 1000
 """Pixels of the page; the picture has twice as many."""
 COLOURS: Final = 64
@@ -43,16 +37,10 @@ COLOURS: Final = 64
 
 def draw(page: Path, section: str, file: Path) -> None:
     """Write a section of a report as a PNG."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    with tempfile.TemporaryDirectory() as profile:
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        with webdriver.Chrome(options, Service(shutil.which("chromedriver"))) as driver:
-            size = {"width": WIDTH, "height": 2000, "deviceScaleFactor": 2, "mobile": False}
-            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            driver.get(page.resolve().as_uri())
-            drawn = driver.find_element(By.ID, section).screenshot_as_png
+    with tempfile.TemporaryDirectory() as profile, open_chromium(Path(profile)) as driver:
+        resize(driver, WIDTH, 2000, 2)
+        driver.get(page.resolve().as_uri())
+        drawn = driver.find_element(By.ID, section).screenshot_as_png
     Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
 
 

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import msgspec
-from tests.browser.test_reports import BAD, Browser, browser, pytestmark  # noqa: F401 - marks and skips these
+from tests.browser.conftest import Browser
 from tests.unit.look.test_looking import PIPELINE, PRODUCT, look
 
 from tileyard.look.records import About
 from tileyard.verbs.look.view import render_look
+
+BAD = "<img src=x onerror=alert(1)>"
 
 
 def page_of(wrong: str, right: str) -> str:
@@ -16,7 +18,7 @@ def page_of(wrong: str, right: str) -> str:
     return render_look(msgspec.structs.replace(look(wrong, right), about=about))
 
 
-def test_a_wrong_statement_is_found_step_by_step(browser: Browser, tmp_path: Path) -> None:  # noqa: F811 - the fixture
+def test_a_wrong_statement_is_found_step_by_step(browser: Browser, tmp_path: Path) -> None:
     """Heat maps are drawn, the step of the suspect is shown first, and the controls move on."""
     wrong = PRODUCT.replace("bx * 4 : +4], b)", "by * 4 : +4], b)")
     line = wrong.split("\n").index("        copy(B[k * 4 : +4, by * 4 : +4], b)")
@@ -43,7 +45,7 @@ def test_a_wrong_statement_is_found_step_by_step(browser: Browser, tmp_path: Pat
     assert not browser.find("img")
 
 
-def test_copies_in_flight_are_shown(browser: Browser) -> None:  # noqa: F811 - the fixture
+def test_copies_in_flight_are_shown(browser: Browser) -> None:
     """With the groups that nothing has waited for, and the slots that they fill."""
     browser.open(page_of(PIPELINE, PIPELINE))
     browser.click("#next")

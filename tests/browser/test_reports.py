@@ -1,15 +1,12 @@
 """Reports in a real browser: what is drawn, found, sorted and zoomed, and that nothing is loaded."""
 
-import base64
-import io
-import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from PIL import Image
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.support.select import Select
+from tests.browser.conftest import Browser
 from tests.unit.show.simulated_runs import simulate
 from tests.unit.show.suite_results import one_of_each
 from tests.unit.verbs.check.test_page import make_report
@@ -24,92 +21,7 @@ from tileyard.verbs.regress.view.page import describe_regression
 from tileyard.verbs.test.view.page import describe_suite
 from tileyard.verbs.tune.view.page import describe_studies
 
-webdriver = pytest.importorskip("selenium.webdriver")
-from selenium.webdriver.chrome.service import Service  # noqa: E402 - optional, as above
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402 - likewise
-from selenium.webdriver.common.by import By  # noqa: E402 - likewise
-from selenium.webdriver.support.select import Select  # noqa: E402 - likewise
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its driver"),
-    pytest.mark.slow,
-]
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"),
-)
 BAD = "<img src=x onerror=alert(1)>"
-
-
-class Browser:
-    """A browser that keeps what its pages say on the console, and what they ask the network for."""
-
-    def __init__(self, folder: Path) -> None:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
-            options.add_argument(flag)
-        logs = {"browser": "ALL", "performance": "ALL"}
-        options.set_capability("goog:loggingPrefs", logs)
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.folder = folder
-
-    def open(self, page: str, width: int = 1000, scheme: str = "light") -> None:
-        """Show a page in a window of this width, in light or dark colours."""
-        file = self.folder / "page.html"
-        file.write_text(page, encoding="utf-8")
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.get(file.as_uri())
-
-    def list_complaints(self) -> list[str]:
-        """What the console says, and what was asked for but for the page itself."""
-        said = [str(one["message"]) for one in self.driver.get_log("browser")]
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] == "Network.requestWillBeSent":
-                said.append(message["params"]["request"]["url"])
-        return [one for one in said if not one.startswith(("file:", "data:", "chrome:"))]
-
-    def find(self, selector: str) -> list[webdriver.remote.webelement.WebElement]:
-        """The elements of a selector."""
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def texts(self, selector: str) -> list[str]:
-        """Their visible texts."""
-        return [one.text for one in self.find(selector)]
-
-    def colours(self, selector: str) -> int:
-        """The number of colours of what is drawn in an element."""
-        drawn = Image.open(io.BytesIO(self.shoot(selector)))
-        return len(drawn.convert("RGB").quantize(64).getcolors() or [])
-
-    def shoot(self, selector: str = "html") -> bytes:
-        """A picture of an element, of the whole page by default."""
-        box = self.driver.execute_script(
-            "const box = arguments[0].getBoundingClientRect(); return {x: box.x + scrollX, "
-            "y: box.y + scrollY, width: box.width, height: box.height, scale: 1}",
-            self.find(selector)[0],
-        )
-        asked = {"captureBeyondViewport": True, "clip": box}
-        return base64.b64decode(
-            self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)["data"]
-        )
-
-    def click(self, selector: str) -> None:
-        """Click the first of these elements."""
-        self.driver.execute_script("arguments[0].click()", self.find(selector)[0])
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One for all tests of this file."""
-    made = Browser(tmp_path_factory.mktemp("browser"))
-    yield made
-    made.driver.quit()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.browser.test_reports import Browser, pytestmark  # noqa: F401 - skips and marks these
+from tests.browser.conftest import Browser
 from tests.unit.show.run_events import begun, ended, planned, started
 
 from tileyard.base.events import RunEnded
