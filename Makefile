@@ -74,6 +74,13 @@ site: export NO_MKDOCS_2_WARNING = 1
 site: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
+# Finds what readers with a keyboard or a screen reader cannot use; the tests of pages ask it where it is.
+build/axe.min.js:
+	mkdir -p build
+	cd build && npm pack --silent axe-core@4.14.1 && tar -xzmf axe-core-4.14.1.tgz --strip-components 1 package/axe.min.js
+	rm build/axe-core-4.14.1.tgz
+	echo "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c  $@" | sha256sum --check --quiet
+
 bench: $(VENV)/.run
 	$(BIN)/python benchmarks/gemm_cpu.py
 

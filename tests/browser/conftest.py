@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from tools.chromium import IS_HERE, open_chromium, resize
 
+AXE = Path(__file__).parents[2] / "build" / "axe.min.js"
 MARKS = (
     pytest.mark.skipif(not IS_HERE, reason="there is no Chromium with its driver"),
     pytest.mark.slow,
@@ -54,6 +55,20 @@ class Browser:
             if message["method"] == "Network.requestWillBeSent":
                 said.append(message["params"]["request"]["url"])
         return [one for one in said if not one.startswith(("file:", "data:", "chrome:"))]
+
+    def list_faults(self) -> list[str]:
+        """What axe-core calls serious or critical on the page, if `make build/axe.min.js` has brought it."""
+        if not AXE.exists():
+            return []
+        self.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        asked = "const done = arguments[0]; axe.run().then(found => done(found.violations))"
+        found = self.driver.execute_async_script(asked)
+        return [
+            f"{one['id']}: {node['html']}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"]
+        ]
 
     def find(self, selector: str) -> list[WebElement]:
         """The elements of a selector."""

@@ -42,6 +42,7 @@ def test_a_wrong_statement_is_found_step_by_step(browser: Browser, tmp_path: Pat
     assert not browser.find("#next")[0].is_enabled()
     assert browser.texts("#values td.picked") != [""]
     assert not browser.list_complaints()
+    assert not browser.list_faults()
     assert not browser.find("img")
 
 

@@ -49,6 +49,7 @@ def test_a_study_is_drawn(browser: Browser, study: str, tmp_path: Path) -> None:
             wide = "return document.documentElement.scrollWidth"
             assert browser.driver.execute_script(wide) == width
             (tmp_path / f"study-{width}-{scheme}.png").write_bytes(browser.shoot())
+            assert width != 400 or not browser.list_faults()
     assert not browser.list_complaints()
     assert browser.find("h1")[0].text.startswith(BAD)
 
@@ -122,8 +123,9 @@ def test_other_pages_are_drawn(browser: Browser) -> None:
         *describe_regression(RESULT, log),
         *describe_checked(make_report(finding), log),
     ]
-    browser.open(render_report(subjects))
+    browser.open(render_report(subjects), scheme="dark")
     assert browser.colours("#s0-longest table") > 3
+    assert not browser.list_faults()
     assert browser.colours("#s1-intervals table") > 4
     assert browser.texts("#s0-cases [data-count]") == ["7 of 7"]
     assert browser.texts("#s1-rows [data-count]") == ["5 of 5"]

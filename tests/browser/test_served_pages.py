@@ -87,6 +87,7 @@ def test_pages_follow_a_run_to_its_end(tmp_path: Path) -> None:
             until(".answer", "It has no trial")
             driver.get(f"{address}/devices")
             until("#connection", "live")
+            assert not browser.list_faults()
             complaints = [one for one in browser.list_complaints() if not one.startswith(address)]
             assert complaints == []
         finally:

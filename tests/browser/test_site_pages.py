@@ -47,6 +47,7 @@ def test_a_reader_finds_what_became_slower(browser: Browser, tmp_path: Path) -> 
     assert list_shown(driver) == ["rows/f16_32x48", "softmax/config-1", "<img"]
     assert count_pixels(driver, ".spark", BLUE) > 30
     assert not browser.list_complaints()
+    assert not browser.list_faults()
 
     field = driver.find_element(By.ID, "filter")
     field.send_keys("SOFTMAX regress")
@@ -68,6 +69,7 @@ def test_a_reader_finds_what_became_slower(browser: Browser, tmp_path: Path) -> 
     assert count_pixels(driver, "svg.history", BLUE) > 200
     assert count_pixels(driver, "svg.history", ORANGE) > 50
     assert not browser.list_complaints()
+    assert not browser.list_faults()
     driver.find_element(By.LINK_TEXT, "All cases").click()
     driver.find_element(By.LINK_TEXT, f"{BAD}/config-1").click()
     assert driver.find_element(By.TAG_NAME, "h1").text == f"{BAD}/config-1"
