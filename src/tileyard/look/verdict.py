@@ -147,7 +147,7 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         )
     else:
         took = count_of(len(way.parts), "statement")
-        answer = f"which of the {took} that took part is wrong cannot be told"
+        answer = f"the wrong statement was not found among the {took} that took part"
         found = findings
     return Verdict(
         sentence=f"{wrong}: {answer}.",
@@ -166,13 +166,15 @@ def find_small(repairs: Sequence[Repair]) -> frozenset[int]:
 
 
 def _about_search(search: Search) -> str:
-    rest = ""
+    count, more = f"All {search.total}", ""
     if not search.is_whole:
-        why = "the others are larger" if search.has_enough else "there was no time for the others"
-        rest = f" of {search.total}: {why}"
+        count = f"{search.tried} of {search.total}"
+        why = "are larger" if search.has_enough else "were left out for lack of time (--limit)"
+        more = f"; the others {why}"
+    none = "" if search.repairs else "; none makes all results right"
     return (
-        f"Changes of operators, indices, constants, variables, options and order were tried, one at a time: "
-        f"{search.tried}{rest}"
+        f"{count} changes of operators, indices, constants, variables, options and order were tried, "
+        f"one at a time{none}{more}"
     )
 
 

@@ -102,10 +102,17 @@ def _list_facts(seen: Look) -> list[tuple[str, str]]:
         ("File", seen.about.file),
         ("Arguments", format_config(seen.about.arguments)),
         ("Config", format_config(seen.about.config)),
-        ("Steps", f"{seen.total_steps:,}, of which {len(seen.steps):,} are shown"),
+        ("Steps", _count_steps(seen)),
         ("Shared memory", f"{_bytes_of(seen, 'shared'):,} bytes"),
         ("Wrong elements", _count_wrong(seen)),
     ]
+
+
+def _count_steps(seen: Look) -> str:
+    shown = len(seen.steps)
+    return f"{seen.total_steps:,}" + (
+        f", of which {shown:,} are shown" if shown < seen.total_steps else ""
+    )
 
 
 def _count_wrong(seen: Look) -> str:
@@ -129,7 +136,12 @@ def _known(seen: Look) -> Iterator[str]:
     verdict = seen.verdict
     yield from (f"{one}." if not one.endswith(".") else one for one in verdict.limits)
     if verdict.sizes and verdict.total:
-        yield f"They were tried at {verdict.sizes}, so numbers in a statement are those of these sizes."
+        yield (
+            f"The changes were tried only at {verdict.sizes}: "
+            "results are right there, and numbers in a statement are for these sizes."
+            if any(one.how == "change" for one in verdict.suspects)
+            else f"The changes were tried only at {verdict.sizes}."
+        )
 
 
 def _output(one: ShownOutput) -> dict[str, str]:
@@ -141,7 +153,8 @@ def _output(one: ShownOutput) -> dict[str, str]:
     return {
         "title": f"Where {one.name} is wrong" if one.wrong else f"{one.name} is right",
         "see": f"{one.wrong:,} of the {one.total:,} elements that this block wrote are wrong. "
-        "Blue is negative, orange positive, and the stronger the farther from 0.",
+        "The first two maps have one scale: blue is negative, orange positive, and stronger colours are "
+        "farther from 0. The third marks the wrong elements.",
     }
 
 
