@@ -68,6 +68,8 @@ def show_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineShown:
     devices = [one for one in timeline.lanes if one.kind == "device"]
     idle = sum(one.idle for one in devices) / len(devices) if devices else 0.0
     used = f"Devices were idle {format_share(idle)} of the time." if devices else ""
+    if any(one.shares.get("waiting") for one in devices):
+        used += " Waiting means that another process held the device."
     cut = ""
     if len(timeline.lanes) > bounds.lanes:
         cut = f"These are {bounds.lanes} of {len(timeline.lanes)} lanes."

@@ -77,5 +77,11 @@ def test_the_sentence_says_what_to_see() -> None:
     assert see.startswith("The run took ")
     assert "Devices were idle " in see
     assert "The critical path, the line below the lanes, consists of " in see
+    assert "Waiting" not in see
+    lanes = tuple(
+        msgspec.structs.replace(one, shares={"waiting": 0.4}) for one in fold(1, 20).lanes
+    )
+    waited = show_timeline(msgspec.structs.replace(fold(1, 20), lanes=lanes)).see
+    assert "of the time. Waiting means that another process held the device. The" in waited
     empty = show_timeline(msgspec.structs.replace(fold(1, 1), lanes=(), path=()))
     assert "Devices" not in empty.see

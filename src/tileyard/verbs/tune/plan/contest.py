@@ -182,7 +182,7 @@ class Contest:
         said = ["other work disturbed the screening"] if is_disturbed(self.rank()) else []
         if share > MOST_DISTURBED:
             said.append(
-                f"other work disturbed {100 * share:.0f} % of the finals, which does not count"
+                f"other work disturbed {100 * share:.0f} % of the rounds of the finals: they do not count"
             )
         return tuple(said)
 

@@ -45,6 +45,7 @@ from tileyard.verbs.tune.view.study import (
     rank_trials,
     say_amount,
     say_disturbed,
+    say_met,
 )
 
 MOST_FINALISTS, MOST_PARAMETERS = 30, 12
@@ -153,6 +154,7 @@ def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
         control = result.control
         said = f"{control.ratio:.3f} [{control.low:.3f}, {control.high:.3f}]"
         yield "best against itself", f"{said}{', false alarm' if control.false_alarm else ''}"
+    yield "other work", "; ".join(one.removeprefix("other work ") for one in result.busy)
     yield "stopped early", result.stopped if result.reason != "done" else ""
 
 
@@ -188,7 +190,11 @@ def _list_sections(result: StudyResult, shown: Picture, log: RunLog) -> Iterator
     yield from find_timeline(log)
     table = list_configs(result)
     yield Section(
-        name="configs", title="All configs", template="table.html", shown=ALL_CONFIGS, data=table
+        name="configs",
+        title="All configs",
+        template="table.html",
+        shown=_about_configs(result),
+        data=table,
     )
     lines = [clean_line(line.plain) for line in list_lines(result, log.home)]
     yield Section(name="lines", title=OWN_WORDS, template="lines.html", shown=lines)
@@ -218,7 +224,8 @@ def _describe_progress(result: StudyResult, shown: Picture, axis: Axis) -> Progr
     return Progress(
         title="Best time so far",
         see=f"After {near} of {count_of(len(best), 'config')}{after} the best one was within 2 % of the "
-        "best of all. The line is the best time of the screening so far, each dot a config.",
+        "best of all. The line is the best time of the screening so far, each dot a config."
+        + (" The finals, which decide, timed the best of them again." if result.finals else ""),
         has_seconds=has_seconds,
         seconds=tuple(map(round_figure, result.ended_s)) if has_seconds else None,
         times=tuple(None if one is None else round_figure(one) for one in times),
@@ -444,11 +451,14 @@ def _draw_losses(result: StudyResult, log: RunLog) -> Chart | None:
     )
 
 
-ALL_CONFIGS = Words(
-    see="Click a column's head to sort. The filter finds configs with all of its words, such as a value or a "
-    "part of a message; configs with the same binary have the same rank.",
-    example="block_M=64 passed",
-)
+def _about_configs(result: StudyResult) -> Words:
+    met = say_met(result)
+    return Words(
+        see="Click a column's head to sort. The filter finds configs with all of its words, such as a value "
+        "or a part of a message; configs with the same binary have the same rank."
+        + (f" Latencies: {met}; the others: times of the screening." if met else ""),
+        example="block_M=64 passed",
+    )
 
 
 def list_configs(result: StudyResult) -> Table:

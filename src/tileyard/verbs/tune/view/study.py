@@ -214,10 +214,16 @@ def _table(
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
     captions = ["times of the screening, in no order"] if result.disturbed else []
-    captions += [f"the first {len(met)}: times of the finals, which decided"] if met else []
+    captions += [said] if (said := say_met(result)) else []
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
+
+
+def say_met(result: StudyResult) -> str:
+    """Which configs have times of the finals, if any."""
+    met = len({final.trial for final in result.finals})
+    return f"the first {met}: times of the finals, which decided" if met else ""
 
 
 def _front(result: StudyResult) -> Table:

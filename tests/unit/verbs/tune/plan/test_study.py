@@ -486,7 +486,10 @@ def test_rounds_in_which_the_device_was_slow_are_no_contradiction() -> None:
         bench.times[case] = replace(measured(10 * time_ns), samples_ns=samples_ns)
     result = bench.drive()
     assert result.disturbances == ()
-    assert result.busy[-1] == "other work disturbed 67 % of the finals, which does not count"
+    assert (
+        result.busy[-1]
+        == "other work disturbed 67 % of the rounds of the finals: they do not count"
+    )
 
 
 def test_a_screening_that_was_disturbed_is_repeated() -> None:

@@ -58,7 +58,9 @@ def test_a_study_without_a_winner_says_why() -> None:
 def test_a_page_has_all_parts_of_a_study() -> None:
     """Those that have nothing to show are left out."""
     log = RunLog(home=LOG.home, view=RunView(study=StudyAdvanced(expected_gain=None, left_s=None)))
-    subject = describe_study(make_grid(), log)
+    study = change(make_grid(), busy=("other work disturbed the screening",))
+    subject = describe_study(study, log)
+    assert ("other work", "disturbed the screening") in subject.facts
     names = [one.name for one in subject.sections]
     assert names == ["progress", "finals", "effects", "map", "losses", "configs", "lines"]
     bare = change(result(), trials=(trial(0, Outcome.MISMATCH, 0.0),), best=None, finals=())
@@ -102,6 +104,23 @@ def test_the_table_has_every_config() -> None:
     assert ranks == list(range(1, len(ranks) + 1))
     texts = {table.texts[int(row[place["outcome"]] or 0)] for row in table.rows}
     assert texts == {"passed", "mismatch", "too large (registers)"}
+
+
+def test_the_page_says_which_times_decided() -> None:
+    """The finals did where there were any: they can contradict the chart of the screening."""
+
+    def words(study: StudyResult) -> dict[str, str]:
+        return {
+            one.name: getattr(one.shown, "see", "") for one in describe_study(study, LOG).sections
+        }
+
+    study = make_grid()
+    met = len(study.finals)
+    assert f"the first {met}: times of the finals, which decided" in words(study)["configs"]
+    assert "The finals, which decide, timed the best of them again." in words(study)["progress"]
+    assert "finals" not in "".join(
+        words(change(study, finals=()))[name] for name in ("configs", "progress")
+    )
 
 
 def test_what_comes_from_kernels_is_text() -> None:
