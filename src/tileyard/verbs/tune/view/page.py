@@ -274,6 +274,11 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         see = (
             f"The finals measured these configs in turn: {_say_ties(tied) or 'none ties'} with the best one, "
             f"{slower or 'none'} {'are' if slower > 1 else 'is'} slower."
+            + (
+                " Tied: too few rounds were undisturbed, or repeated finals can differ as much."
+                if tied
+                else ""
+            )
         )
     else:
         see = "There were no finals: these are the times of the screening."

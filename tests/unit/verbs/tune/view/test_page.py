@@ -118,6 +118,10 @@ def test_the_page_says_which_times_decided() -> None:
     met = len(study.finals)
     assert f"the first {met}: times of the finals, which decided" in words(study)["configs"]
     assert "The finals, which decide, timed the best of them again." in words(study)["progress"]
+    assert (
+        "Tied: too few rounds were undisturbed, or repeated finals can differ as much."
+        in words(study)["finals"]
+    )
     assert "finals" not in "".join(
         words(change(study, finals=()))[name] for name in ("configs", "progress")
     )
