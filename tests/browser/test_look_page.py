@@ -47,8 +47,11 @@ def test_a_wrong_statement_is_found_step_by_step(browser: Browser, tmp_path: Pat
 
 
 def test_copies_in_flight_are_shown(browser: Browser) -> None:
-    """With the groups that nothing has waited for, and the slots that they fill."""
-    browser.open(page_of(PIPELINE, PIPELINE))
+    """With the groups that nothing has waited for, the slots that they fill, and bank conflicts."""
+    pinned = PIPELINE.replace("[2, 4]", "[2, 4] = layout(i0 * 4 + i1)")
+    browser.open(page_of(pinned, pinned))
+    assert browser.texts("#conflicts") == ["x is written by a copy: no bank conflicts (1-way)"]
+    assert "2 x 4, rows, pinned by the kernel" in browser.texts("#tiles figcaption")[0]
     browser.click("#next")
     browser.click("#next")
     (state,) = browser.texts("#state")

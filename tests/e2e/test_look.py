@@ -83,13 +83,17 @@ def test_a_wait_that_ends_too_early_is_named_first(cli: CommandLine) -> None:
 
 
 def test_a_right_kernel_has_a_page_as_well(cli: CommandLine) -> None:
-    """Of the block that is asked for."""
+    """Of the block that is asked for; as it is planned for a GPU with the layouts that it has there."""
     sizes = arguments(("M=256", "N=256", "K=256"))
-    done = cli.run("look", "gemm.py", *sizes, "--block", "1,0", "-o", "here.html", *LONG)
+    asked = ("--block", "1,0", "--pipeline", "tilelang:sm_90a")
+    done = cli.run("look", "gemm.py", *sizes, *asked, "-o", "here.html", *LONG)
     assert done.returncode == 0
     assert done.stdout.startswith("gemm: No element of this block is wrong.\n")
     page = (cli.cwd / "here.html").read_text(encoding="utf-8")
     assert "gemm: block (1, 0) of 4 x 4" in page
+    assert "<td>swizzle of 128 bytes, chosen</td>" in page
+    assert "<td>read by a product</td>" in page
+    assert "Bank conflicts of B_tile are not shown, because" in page
 
 
 def test_what_cannot_be_looked_at_is_bad_usage(cli: CommandLine) -> None:

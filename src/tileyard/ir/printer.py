@@ -75,6 +75,11 @@ def print_statement(program: Program, stmt: Stmt) -> str:
     return _informed(program).statement(stmt, 0)[0]
 
 
+def print_layout(program: Program, buffer: Buffer) -> str:
+    """The layout of a buffer that has one, as in its declaration."""
+    return _informed(program).origin(buffer).removeprefix(" = ")
+
+
 def print_expr(program: Program, expr: Expr) -> str:
     """``expr`` as it is printed in ``program``, for messages."""
     return _informed(program).expr(expr)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tileyard.base.errors import KernelFault
@@ -19,6 +20,7 @@ from tileyard.ir.walk import bodies, walk
 from tileyard.look.block_run import BlockRun
 from tileyard.look.changes import with_outer
 from tileyard.look.history import Flat, History
+from tileyard.look.layouts import find_layouts
 from tileyard.look.quick_run import Block, Expects, QuickRun, are_blocks_apart, list_blocks
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
 from tileyard.look.repairs import Problem, Search, Seeker
@@ -44,6 +46,7 @@ MOST_WAYS = 4
 class Subject:
     """A Program without open sizes or scalars, its source lines and inputs; ``expected`` and ``refer``
     are None without a reference. ``sizes`` are its own in words, ``notes`` what is to be said about it.
+    ``architecture``: what it is planned for, empty if it is not.
     """
 
     program: Program
@@ -54,6 +57,7 @@ class Subject:
     sizes: str = ""
     about: About = field(default_factory=About)
     notes: tuple[str, ...] = ()
+    architecture: str = ""
 
 
 class Looker:
@@ -99,12 +103,18 @@ class Looker:
         shown = pack(subject.program, run.history, list(run.outputs()))
         wrong = self._find_wrong(run, blocks.index(chosen) + 1 if blocks else 1)
         ways, verdict = self._judge(run, chosen, wrong)
+        layouts = find_layouts(subject.program, subject.architecture)
         return Look(
             about=subject.about,
             block=chosen,
             grid=tuple(evaluate_size(axis.extent, {}) for axis in subject.program.grid),
-            statements=tuple(self._list_statements()),
-            buffers=tuple(shown.buffers),
+            statements=tuple(
+                replace(one, conflicts=layouts.conflicts.get(one.number, ()))
+                for one in self._list_statements()
+            ),
+            buffers=tuple(
+                replace(one, layout=layouts.words.get(one.name, "")) for one in shown.buffers
+            ),
             steps=tuple(shown.steps),
             states=tuple(shown.states),
             copies=tuple(shown.copies),
@@ -113,6 +123,7 @@ class Looker:
             ways=ways,
             verdict=verdict,
             notes=tuple(self._notes),
+            layouts=layouts.sentence,
             total_steps=len(run.history.steps),
         )
 

@@ -53,7 +53,8 @@ class Part(Record):
 
 class ShownBuffer(Record):
     """A buffer, and the box of it that is shown. ``slots``: the versions of a pipeline that its first
-    dimension numbers, 0 for none. Its memory is in use from step ``first`` to step ``last``.
+    dimension numbers, 0 for none. Its memory is in use from step ``first`` to step ``last``. ``layout`` says
+    where a tile in shared memory has its elements; empty if it is not known.
     """
 
     name: str
@@ -66,15 +67,29 @@ class ShownBuffer(Record):
     slots: int = 0
     first: int = -1
     last: int = -1
+    layout: str = ""
+
+
+class BankConflicts(Record):
+    """How a statement's threads read or write a tile, and the most words of one bank that a warp takes at
+    once: 1 is without conflict.
+    """
+
+    buffer: str
+    how: str
+    ways: int
 
 
 class ShownStatement(Record):
-    """A statement of the Program: its line in the user's file, 0 if unknown, and its text in the tile IR."""
+    """A statement of the Program: its line in the user's file, 0 if unknown, and its text in the tile IR;
+    ``conflicts`` of the tiles whose layout is known.
+    """
 
     number: int
     line: int
     text: str
     depth: int
+    conflicts: tuple[BankConflicts, ...] = ()
 
 
 class ShownStep(Record):
@@ -222,7 +237,9 @@ class About(Record):
 
 
 class Look(Record):
-    """A block of a kernel, step by step. Contents are float32 in base64, little endian, in rows."""
+    """A block of a kernel, step by step. Contents are float32 in base64, little endian, in rows. ``layouts``
+    says how layouts of tiles in shared memory are known, and why others are not.
+    """
 
     about: About
     block: tuple[int, ...]
@@ -237,4 +254,5 @@ class Look(Record):
     ways: tuple[Way, ...]
     verdict: Verdict
     notes: tuple[str, ...] = ()
+    layouts: str = ""
     total_steps: int = 0

@@ -234,6 +234,22 @@ def count_ways(addresses: Integers, width: int) -> int:
     return most
 
 
+def count_in_layout(buffer: Buffer, access: Access) -> int:
+    """The ways of an access to a tile with a layout. What this does not keep together is taken one part after
+    another, and the worst part counts.
+    """
+    if buffer.layout is None:
+        raise ValueError(f"{buffer.name} has no layout")
+    shape, size = constant_shape(buffer), find_dtype(buffer.dtype).bits // 8
+    places = laid_out_addresses(buffer, buffer.layout).reshape(shape)
+    width = min(access.width, count_together(buffer))
+    *outer, column = (at % extent for at, extent in zip(access.at, shape, strict=True))
+    return max(
+        count_ways(places[(*outer, (column + first) % shape[-1])], width)
+        for first in range(0, access.width // size, width // size)
+    )
+
+
 def find_accesses(storage: Storage) -> tuple[Access, ...]:
     """The accesses to tiles in shared memory, in the order of the Program."""
     finder = _Finder(storage)

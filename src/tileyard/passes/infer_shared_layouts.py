@@ -55,6 +55,17 @@ _TRANSPOSED = 2
 """Size in bytes of the elements whose columns ldmatrix can read."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inferred:
+    """A Program with layouts, what is to be said about accesses, and for each tile in shared memory that has
+    no layout the reason.
+    """
+
+    program: Program
+    notes: tuple[Note, ...]
+    left: dict[str, str]
+
+
 @dataclass(frozen=True)
 class InferSharedLayouts:
     """Chooses layouts for the units of an architecture such as ``sm_80``."""
@@ -64,12 +75,21 @@ class InferSharedLayouts:
 
     def run(self, program: Program) -> Passed:
         """Choose layouts for the tiles without one."""
+        found = self.infer(program)
+        return Passed(
+            program=found.program,
+            origins=tuple(number for number, _ in number_statements(program)),
+            notes=found.notes,
+        )
+
+    def infer(self, program: Program) -> Inferred:
+        """Choose layouts, and say why a tile has none. UsageError for an unknown architecture."""
         inference = _Inference(Storage(program), find_architecture(self.architecture))
         buffers = tuple(map(inference.with_layout, program.buffers))
-        return Passed(
+        return Inferred(
             program=msgspec.structs.replace(program, buffers=buffers),
-            origins=tuple(number for number, _ in number_statements(program)),
             notes=tuple(sorted(inference.notes, key=lambda note: note.number)),
+            left=inference.left,
         )
 
 
@@ -100,6 +120,7 @@ class _Inference:
                 issued |= {id(inner): stmt for inner in walk(stmt.body)}
             self._note_uses(number, stmt, issued.get(id(stmt)))
         self.notes: list[Note] = []
+        self.left: dict[str, str] = {}
 
     # ---- requirements of uses ---------------------------------------------------------------
 
@@ -190,6 +211,8 @@ class _Inference:
         uses, accesses = self._uses[buffer.name], self._accesses[buffer.name]
         ways = {span: self._count(buffer, accesses, span) for span in (0, *possible_spans(buffer))}
         span, reason = self._choose(buffer, uses, accesses, ways)
+        if not span:
+            self.left[buffer.name] = reason
         for at, access in enumerate(accesses):
             self._describe(access, ways[0][at], ways[span][at] if span else 0, span, reason)
         return (

@@ -114,6 +114,7 @@ class _Opener:
             refer=refer,
             sizes=", ".join(f"{key}={value}" for key, value in arguments.items()),
             about=_describe(found, request),
+            architecture="" if is_settled else request.architecture,
             notes=tuple(
                 f"{one.message}: its asynchronous operations are over at once here."
                 for one in lowered.given_up

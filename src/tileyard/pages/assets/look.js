@@ -157,6 +157,7 @@
     markLine(byNumber.get(step.number).line);
     const reads = step.reads.map(name).join(", "), writes = step.writes.map(name).join(", ");
     find("effects").textContent = [reads && `reads ${shorten(reads)}`, writes && `writes ${shorten(writes)}`].filter(Boolean).join("; ");
+    find("conflicts").textContent = byNumber.get(step.number).conflicts.map((one) => `${one.buffer} is ${one.how}: ${one.ways === 1 ? "no bank conflicts (1-way)" : `${one.ways}-way bank conflicts`}`).join("; ");
     drawTiles(step);
     drawValues();
     drawState(step);
@@ -176,7 +177,7 @@
         const values = tiles.get(one.name), found = range(values);
         const how = [written.has(one.name) && "written now", read.has(one.name) && "read now"].filter(Boolean).join(", ");
         const cut = one.extents.join() === one.shape.join() ? "" : ` shown: [${place(one.starts, one.extents)}];`;
-        const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
+        const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")}${one.layout && `, ${one.layout}`};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
         const made = figure(one.name, text, values, one.extents, found.most, how ? 300 : 150, (row, column) => { picked = { buffer: one.name, row, column }; isChosen = true; drawValues(); });
         made.classList.toggle("small", !how);
         made.classList.toggle("written", written.has(one.name));

@@ -62,12 +62,26 @@ def render_look(seen: Look) -> str:
                 "dtype": one.dtype,
                 "shape": " x ".join(map(str, one.shape)),
                 "bytes": f"{one.bytes:,}",
+                "layout": one.layout,
                 "life": f"steps {one.first} to {one.last}" if one.first >= 0 else "never",
             }
             for one in seen.buffers
             if one.scope != "global"
         ],
         memory_see=_about_memory(seen),
+        layouts_see=seen.layouts,
+        has_layouts=any(one.layout for one in seen.buffers),
+        conflicts=[
+            {
+                "line": one.line or "",
+                "text": one.text,
+                "buffer": conflict.buffer,
+                "how": conflict.how,
+                "ways": conflict.ways,
+            }
+            for one in seen.statements
+            for conflict in one.conflicts
+        ],
         statements=[
             f"{one.line or '':>5}  {'    ' * one.depth}{one.text}" for one in seen.statements
         ],
