@@ -12,6 +12,7 @@ from tileyard.show.words import clean_line
 ASSETS = (
     "vendor/uPlot.min.css",
     "vendor/uPlot.iife.min.js",
+    "assets/history.css",
     "assets/report.css",
     "assets/report.js",
 )

@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 from tileyard.artifacts.objects import digest_parts
 from tileyard.base.model import Outcome, Record
-from tileyard.verbs.regress.plan.bisection import Commit
-from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit
+from tileyard.verbs.regress.plan.causes import Span
+from tileyard.verbs.regress.plan.history import Point, Series, Shift
 
 NAME_LENGTH: Final = 20
 """Digits of a digest in the names of files: no name of a case is one."""
@@ -91,26 +91,6 @@ class Recorded(Record):
     places: tuple[Place, ...] = ()
     untimed: tuple[Untimed, ...] = ()
     failures: tuple[Failure, ...] = ()
-
-
-def name_end(point: Point) -> str:
-    """The commit of a point, else its other revision, else its run."""
-    return find_commit(point.revision) or point.revision or f"run {point.run}"
-
-
-class Span(Record):
-    """The commits that can have caused a change: after ``last``, up to ``first``, parents first; none if
-    they are unknown, as without git. Both are as ``name_end`` names them.
-    """
-
-    last: str
-    first: str
-    commits: tuple[Commit, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """Its ends as one word."""
-        return f"{self.last}..{self.first}"
 
 
 class Manifest(Record):

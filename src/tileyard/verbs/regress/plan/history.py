@@ -232,6 +232,23 @@ def _order(
     )
 
 
+def blame_machine(series: Series, base: Series | None) -> Series:
+    """The same series; a change that base had, too, between the same runs, is not of the code."""
+    if base is None or not series.shifts:
+        return series
+    had = [(base.points[one.last].run, base.points[one.first].run, one) for one in base.shifts]
+
+    def blame(shift: Shift) -> Shift:
+        ends = series.points[shift.last].run, series.points[shift.first].run
+        is_shared = any(
+            (last, first) == ends and one.low <= shift.high and shift.low <= one.high
+            for last, first, one in had
+        )
+        return msgspec.structs.replace(shift, is_of_code=False) if is_shared else shift
+
+    return msgspec.structs.replace(series, shifts=tuple(map(blame, series.shifts)))
+
+
 def find_possible(points: Sequence[Point], margin: float) -> Possible | None:
     """The change that at most MORE further runs with the time of the last one would make certain, or None."""
     certain = {shift.first for shift in find_shifts(points, margin)}

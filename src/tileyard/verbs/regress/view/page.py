@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
+import msgspec
+
 from tileyard.base.wording import count_of
 from tileyard.pages.charts import (
     Axis,
@@ -19,11 +21,18 @@ from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
 from tileyard.pages.tables import Cell, Column, Table, make_table
 from tileyard.show.words import clean_line, format_quantity, format_seconds
+from tileyard.verbs.regress.plan.histories import RowHistory, read_histories
 from tileyard.verbs.regress.result import (
     Regression,
     TimedRow,
     Verdict,
     format_change,
+)
+from tileyard.verbs.regress.view.history_page import (
+    ShownHistory,
+    describe_place,
+    keep_last,
+    show_history,
 )
 from tileyard.verbs.regress.view.regress import (
     describe_change,
@@ -32,10 +41,14 @@ from tileyard.verbs.regress.view.regress import (
     find_headline,
     find_reach,
     list_lines,
+    needs_look,
 )
 
 MOST_ROWS = 60
 """Maximum number of rows with an interval; the table has all."""
+MOST_HISTORIES = 10
+MOST_POINTS = 200
+"""Maximum number of runs in the chart of a history, so that a page stays small."""
 MESSAGE = 160
 KINDS: dict[Verdict, str] = {
     "failed": "bad",
@@ -83,6 +96,10 @@ def _list_sections(result: Regression, log: RunLog) -> Iterator[Section]:
     if others := [row for row in result.rows if row.ratio is None and row.verdict != "unchanged"]:
         chart = _draw_others(result, others)
         yield Section(name="others", title=chart.title, template="rows.html", shown=chart)
+    looked = [row for row in timed if needs_look(row)][:MOST_HISTORIES]
+    if histories := list(read_histories(log.home, result, looked)):
+        shown = [_show_history(one) for one in histories]
+        yield Section(name="histories", title="Histories", template="histories.html", shown=shown)
     yield from find_timeline(log)
     yield Section(
         name="rows",
@@ -158,6 +175,19 @@ def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
 def _say_all(row: TimedRow) -> Iterator[str]:
     yield from describe_more(row)
     yield from map(describe_change, row.changes)
+
+
+def _show_history(found: RowHistory) -> tuple[str, ShownHistory]:
+    """The title of a history, and what is shown of it."""
+    series = found.series
+    title = clean_line(f"{series.case}, {describe_place(series)}")
+    shown = show_history(keep_last(series, MOST_POINTS), found.spans)
+    told = count_of(len(series.points), "run")
+    if len(series.points) > MOST_POINTS:
+        told = f"The last {MOST_POINTS} of {told}"
+    if not shown.changes:
+        told += f" without a certain change of more than {100 * found.margin:g} %"
+    return title, msgspec.structs.replace(shown, see=f"{told}. {shown.see}")
 
 
 def _list_rows(result: Regression) -> Table:

@@ -54,7 +54,7 @@ def print_regression(console: Console, result: Regression) -> None:
     """Print the rows that need a look, the others in numbers, and the quality of the figures."""
     for line in (f"base: {result.base}", f"head: {result.head}", *_describe_place(result)):
         console.print(Text(line), soft_wrap=True, highlight=False)
-    shown = [row for row in result.rows if row.verdict not in QUIET or row.gates or row.allowed]
+    shown = filter(needs_look, result.rows)
     for row, *alike in group_by(shown, _kind_of):
         console.print(_line(row, result, alike), soft_wrap=True, highlight=False)
         messages = (clean_line(message, MESSAGE) for message in describe_more(row))
@@ -62,6 +62,11 @@ def print_regression(console: Console, result: Regression) -> None:
             console.print(Text(f"    {line}"), soft_wrap=True, highlight=False)
     for line in list_lines(result):
         console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def needs_look(row: TimedRow) -> bool:
+    """Whether a row is shown, and not only counted."""
+    return row.verdict not in QUIET or bool(row.gates or row.allowed)
 
 
 def _kind_of(row: TimedRow) -> tuple[str, str]:

@@ -5,7 +5,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit, list_series
+from tileyard.verbs.regress.plan.causes import Span
+from tileyard.verbs.regress.plan.history import (
+    Point,
+    Series,
+    blame_machine,
+    find_commit,
+    list_series,
+)
 from tileyard.verbs.site.plan.collecting import as_found
 from tileyard.verbs.site.result import (
     BASES,
@@ -16,7 +23,6 @@ from tileyard.verbs.site.result import (
     Recorded,
     Roof,
     Row,
-    Span,
 )
 
 FindSpan = Callable[[Point, Point], Span]
@@ -36,7 +42,7 @@ def list_rows(
         if one.side in BASES:
             continue
         base = bases.get((one.device, one.silicon))
-        series = found[number] = _blame_machine(one, base)
+        series = found[number] = blame_machine(one, base)
         points, last = series.points, series.points[-1]
         own = {point.run: point for point in base.points} if base else {}
         rows.append(
@@ -111,23 +117,6 @@ def _no_series(recorded: Recorded) -> Series:
         points=(),
         shifts=(),
     )
-
-
-def _blame_machine(series: Series, base: Series | None) -> Series:
-    """The same series; a change that base had, too, between the same runs, is not of the code."""
-    if base is None or not series.shifts:
-        return series
-    had = [(base.points[one.last].run, base.points[one.first].run, one) for one in base.shifts]
-
-    def blame(shift: Shift) -> Shift:
-        ends = series.points[shift.last].run, series.points[shift.first].run
-        is_shared = any(
-            (last, first) == ends and one.low <= shift.high and shift.low <= one.high
-            for last, first, one in had
-        )
-        return msgspec.structs.replace(shift, is_of_code=False) if is_shared else shift
-
-    return msgspec.structs.replace(series, shifts=tuple(map(blame, series.shifts)))
 
 
 def list_causes(rows: Iterable[Row], find_span: FindSpan) -> list[Cause]:

@@ -1,10 +1,8 @@
 """Brings a site up to date: the runs that it does not know yet, the order of commits, and what follows."""
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -15,16 +13,11 @@ from tileyard.store.base import Store, TrialQuery
 from tileyard.store.choices import list_choices
 from tileyard.store.results import read_result
 from tileyard.store.trials import has_records, open_store
-from tileyard.verbs.regress.plan.bisection import Commit
-from tileyard.verbs.regress.plan.history import Point, find_commit
+from tileyard.verbs.regress.plan.history import find_commit
 from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.site.plan.collecting import Study, collect_run, drop_runs, join
-from tileyard.verbs.site.plan.overview import list_commits
-from tileyard.verbs.site.result import Manifest, Recorded, Span, Subject, name_end
+from tileyard.verbs.site.result import Manifest, Recorded, Subject
 from tileyard.verbs.tune.plan.deciding import name_study
-
-MOST_COMMITS: Final = 50
-"""Commits of a span that are remembered."""
 
 
 class Fresh:
@@ -150,54 +143,3 @@ def _count_bytes(specs: Iterable[TensorSpec]) -> int:
         times = 2 if one.role == "inout" else 1
         moved += times * math.prod(one.shape) * DTYPES[one.dtype].bits // 8
     return moved
-
-
-class Commits:
-    """The commits of a site's runs, as far as git knows them here, or as the site remembers them."""
-
-    def __init__(self, folder: Path, manifest: Manifest, cases: Iterable[Recorded]) -> None:
-        self._project = Project.of(folder / "any")
-        self._spans = dict(manifest.spans)
-        commits = list_commits(cases)
-        self.order = manifest.order
-        self.subjects = manifest.subjects
-        if self._project is not None and commits:
-            ordered = tuple(
-                one for one in self._project.sort_commits(sorted(commits)) if one in commits
-            )
-            if len(ordered) >= len(self.order):
-                self.order = ordered
-            fresh = [one for one in ordered if one not in self.subjects]
-            self.subjects = {**self.subjects, **self._project.read_subjects(fresh)}
-        self.used: dict[str, Span] = {}
-        """The spans that were asked for."""
-
-    def find_span(self, last: Point, first: Point) -> Span:
-        """The commits that can have caused a change between two points."""
-        ends = find_commit(last.revision), find_commit(first.revision)
-        span = Span(last=name_end(last), first=name_end(first))
-        known = self._spans.get(span.key)
-        if known is None or not known.commits:
-            known = msgspec.structs.replace(span, commits=tuple(self._list_commits(*ends)))
-            self._spans[span.key] = known
-        self.used[span.key] = known
-        return known
-
-    def _list_commits(self, last: str, first: str) -> Sequence[Commit]:
-        if self._project is None or not last or not first or last == first:
-            return ()
-        with contextlib.suppress(UsageError):  # one is not an ancestor of the other
-            return self._project.list_commits(last, first)[-MOST_COMMITS:]
-        return ()
-
-    def find_released(self, name: str) -> frozenset[str]:
-        """A release's commits: its own and all before it. Raises UsageError if it is not known."""
-        if self._project is not None:
-            return frozenset(self._project.sort_commits([self._project.find(name)]))
-        found = [number for number, one in enumerate(self.order) if one.startswith(name)]
-        if len(found) != 1:
-            raise UsageError(
-                f"--release: {name} is not known: there is no git repository here",
-                "run it in the repository of the kernels, or name a commit that was timed",
-            )
-        return frozenset(self.order[: found[0] + 1])

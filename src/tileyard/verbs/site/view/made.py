@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console
 
 import tileyard.pages
+import tileyard.verbs.regress.view
 import tileyard.verbs.site
 from tileyard.artifacts.objects import canonical_json, digest_parts
 from tileyard.base.errors import UsageError
@@ -15,30 +16,32 @@ from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.show.console import say
 from tileyard.show.values import parse_pairs
+from tileyard.verbs.regress.plan.causes import Commits, Span, name_end
 from tileyard.verbs.regress.plan.history import Series, find_commit
 from tileyard.verbs.site.plan.folder import INDEX, SiteFolder, digest_files
 from tileyard.verbs.site.plan.overview import (
     add_rooflines,
     find_failure,
     list_causes,
+    list_commits,
     list_rows,
     sort_rows,
 )
-from tileyard.verbs.site.plan.updating import Commits, Fresh
+from tileyard.verbs.site.plan.updating import Fresh
 from tileyard.verbs.site.result import (
     Manifest,
     Overview,
     Recorded,
     Roof,
     Row,
-    Span,
     Subject,
-    name_end,
 )
 from tileyard.verbs.site.view.pages import render_case, render_index, say_answer
 
 FOLDERS: Final = tuple(
-    Path(one) for room in (tileyard.pages, tileyard.verbs.site) for one in room.__path__
+    Path(one)
+    for room in (tileyard.pages, tileyard.verbs.regress.view, tileyard.verbs.site)
+    for one in room.__path__
 )
 """What pages are made by: if it changes, all are made again."""
 
@@ -91,7 +94,9 @@ def make_pages(site: SiteFolder, fresh: Fresh, wanted: Wanted) -> Made:
             "no run has timed anything yet",
             "tileyard regress, tune and test time kernels and programs",
         )
-    commits = Commits(Path.cwd(), before, cases.values())
+    commits = Commits(
+        Path.cwd(), list_commits(cases.values()), before.order, before.subjects, before.spans
+    )
     released = commits.find_released(release) if release else frozenset()
     rows: list[Row] = []
     series_of: dict[Subject, list[Series]] = {}

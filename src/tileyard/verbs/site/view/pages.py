@@ -1,6 +1,5 @@
 """The pages of a site: one that names what changed and compares all cases, and one per case."""
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -8,12 +7,27 @@ from markupsafe import Markup
 
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
-from tileyard.pages.history import Dot, Step, draw_history, draw_sparkline
+from tileyard.pages.history import draw_sparkline
 from tileyard.pages.page import render
-from tileyard.show.words import clean_line, format_rate, format_share, format_time
-from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit
+from tileyard.show.words import format_rate, format_share, format_time
+from tileyard.verbs.regress.plan.history import Point, Series, find_commit
 from tileyard.verbs.regress.result import format_change
-from tileyard.verbs.regress.view.case_history import SHORT, format_revision
+from tileyard.verbs.regress.view.case_history import SHORT
+from tileyard.verbs.regress.view.history_page import STYLE as HISTORY_STYLE
+from tileyard.verbs.regress.view.history_page import (
+    ShownHistory,
+    Spans,
+    describe_cause,
+    describe_place,
+    describe_precision,
+    describe_size,
+    format_utc_day,
+    format_utc_minute,
+    list_steps,
+    list_subjects,
+    shorten,
+    show_history,
+)
 from tileyard.verbs.site.result import (
     BASES,
     KINDS,
@@ -23,15 +37,11 @@ from tileyard.verbs.site.result import (
     Ratio,
     Recorded,
     Row,
-    Span,
-    name_end,
 )
 
 STYLE, SCRIPT = "assets/site.css", "assets/site.js"
-UNITS: Final = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 NAMED: Final = 3
 """Cases that a cause names."""
-Spans = Mapping[str, Span]
 
 
 class Cell(Record):
@@ -71,22 +81,11 @@ class CauseLine(Record):
     cases: tuple[tuple[str, str], ...]
 
 
-class Change(Record):
-    """A change of a series in words, and the commits that can have caused it."""
-
-    text: str
-    tone: str
-    commits: tuple[str, ...]
-
-
 class Part(Record):
-    """A series of a case: its chart, its changes, and its runs, the newest first."""
+    """A series of a case, with its runs, the newest first."""
 
     title: str
-    see: str
-    chart: Markup
-    changes: tuple[Change, ...]
-    note: str
+    history: ShownHistory
     columns: tuple[str, ...]
     runs: tuple[tuple[str, ...], ...]
 
@@ -125,7 +124,7 @@ def render_index(overview: Overview, subjects: Mapping[str, str]) -> str:
     ]
     return render(
         "site_index.html",
-        assets=(STYLE, SCRIPT),
+        assets=(HISTORY_STYLE, STYLE, SCRIPT),
         title="Histories of all cases",
         answer=say_answer(overview),
         columns=columns,
@@ -200,12 +199,7 @@ def _say_span(cause: Cause) -> str:
     if len(span.commits) == 1:
         return f"since commit {span.first[:SHORT]}: {span.commits[0].subject}"
     what = "since a commit after" if find_commit(span.first) else "after"
-    return f"{what} {_short(span.last)}, not later than {_short(span.first)}"
-
-
-def _short(revision: str) -> str:
-    commit = find_commit(revision)
-    return f"{commit[:SHORT]}{revision.removeprefix(commit)}"
+    return f"{what} {shorten(span.last)}, not later than {shorten(span.first)}"
 
 
 def _show_cause(cause: Cause) -> CauseLine:
@@ -213,34 +207,30 @@ def _show_cause(cause: Cause) -> CauseLine:
     slower = sum(one.shift.ratio > 1 for one in cause.changes)
     faster = len(cause.changes) - slower
     counts = [f"{slower} slower"] * bool(slower) + [f"{faster} faster"] * bool(faster)
-    what, name = "", _short(span.first)
+    what, name = "", shorten(span.first)
     if not cause.is_of_code:
         name, what = "the machine", "The code is the same, or base changed likewise."
     elif len(span.commits) == 1:
         what = span.commits[0].subject
     elif span.commits:
         what = f"One of {count_of(len(span.commits), 'commit')}, not all of which were timed."
-        name = f"after {_short(span.last)}, not later than {name}"
+        name = f"after {shorten(span.last)}, not later than {name}"
     else:
-        name = f"after {_short(span.last)}, not later than {name}"
+        name = f"after {shorten(span.last)}, not later than {name}"
     return CauseLine(
         name=name,
         what=what,
-        commits=_list_commits(span) if len(span.commits) > 1 else (),
+        commits=list_subjects(span) if len(span.commits) > 1 else (),
         tone="worse" if slower else "better",
         counts=", ".join(counts),
         cases=tuple(
             (
                 f"cases/{one.row.recorded.subject.file}.html",
-                f"{one.row.recorded.subject.case}: {_say_size(one.shift)}",
+                f"{one.row.recorded.subject.case}: {describe_size(one.shift)}",
             )
             for one in cause.changes[:NAMED]
         ),
     )
-
-
-def _list_commits(span: Span) -> tuple[str, ...]:
-    return tuple(f"{one.sha[:SHORT]} {one.subject}" for one in reversed(span.commits))
 
 
 def _group_of(row: Row) -> str:
@@ -275,11 +265,7 @@ def _list_configs(recorded: Recorded) -> dict[str, str]:
 def _show_place(row: Row) -> Cell:
     recorded = row.recorded
     made_by = f"{KINDS[recorded.subject.kind]} {recorded.group}".strip()
-    return Cell(text=made_by, by=made_by, more=_say_place(row.series))
-
-
-def _say_place(series: Series) -> str:
-    return f"{series.target} on {series.device}" if series.device else series.target
+    return Cell(text=made_by, by=made_by, more=describe_place(row.series))
 
 
 def _show_time(row: Row) -> Cell:
@@ -288,14 +274,7 @@ def _show_time(row: Row) -> Cell:
     last = row.last
     if last is None:
         return Cell(text="")
-    return Cell(text=format_time(last.time_ns), by=last.time_ns, more=_say_interval(last))
-
-
-def _say_interval(point: Point) -> str:
-    if not point.processes:
-        return "not timed"
-    half = 50 * (point.high_ns - point.low_ns) / point.time_ns
-    return f"±{half:.2g} %" if half else ""
+    return Cell(text=format_time(last.time_ns), by=last.time_ns, more=describe_precision(last))
 
 
 def _show_rate(row: Row) -> Cell:
@@ -315,7 +294,7 @@ def _show_change(row: Row) -> Cell:
     if change is None:
         return Cell(text="", by=0.0)
     points = row.series.points
-    where = _short(points[change.first].revision or points[change.first].run)
+    where = shorten(points[change.first].revision or points[change.first].run)
     return Cell(
         text=f"{format_change(change.ratio)} %",
         by=change.ratio - 1,
@@ -346,9 +325,9 @@ def _show_commit(row: Row, subjects: Mapping[str, str]) -> Cell:
     if ended is None:
         return Cell(text="")
     commit = find_commit(ended.revision)
-    day = _format_day(ended.at)
+    day = format_utc_day(ended.at)
     return Cell(
-        text=_short(ended.revision) if ended.revision else day,
+        text=shorten(ended.revision) if ended.revision else day,
         by=ended.at,
         more=f"{day} {subjects.get(commit, '')}".strip() if ended.revision else "",
     )
@@ -358,27 +337,7 @@ def _spark(row: Row) -> Markup:
     points = row.series.points
     if len(points) < 2:
         return Markup("")
-    return draw_sparkline([one.time_ns for one in points], _steps(row.series))
-
-
-def _steps(series: Series) -> list[Step]:
-    return [
-        Step(at=one.first, name=f"{format_change(one.ratio)} %", is_worse=one.ratio > 1)
-        for one in series.shifts
-    ]
-
-
-def _format_day(at: float) -> str:
-    """The same text wherever the page is made."""
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d")
-
-
-def _format_minute(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _say_size(shift: Shift) -> str:
-    return f"{format_change(shift.ratio)} % ({format_change(shift.low)} .. {format_change(shift.high)})"
+    return draw_sparkline([one.time_ns for one in points], list_steps(row.series))
 
 
 # ---- a case -------------------------------------------------------------------------------------
@@ -404,15 +363,15 @@ def render_case(
     ]
     return render(
         "site_case.html",
-        assets=(STYLE,),
+        assets=(HISTORY_STYLE, STYLE),
         title=subject.case,
         answer=_answer_case(ordered, failure, spans),
         facts=facts,
         failures=[
             (
-                _format_minute(one.at),
+                format_utc_minute(one.at),
                 one.run,
-                _short(one.revision) if one.revision else "",
+                shorten(one.revision) if one.revision else "",
                 one.outcome.value,
                 one.message,
             )
@@ -426,119 +385,50 @@ def render_case(
 def _answer_case(all_series: Sequence[Series], failure: Failure | None, spans: Spans) -> str:
     said = []
     if failure is not None:
-        where = f" at commit {_short(failure.revision)}" if failure.revision else ""
+        where = f" at commit {shorten(failure.revision)}" if failure.revision else ""
         said.append(f"It failed last ({failure.outcome.value}){where}.")
     for series in all_series:
         if series.side in BASES or not series.points:
             continue
         last = series.points[-1]
         said.append(
-            f"On {series.device} it takes {format_time(last.time_ns)} {_say_interval(last)}".rstrip()
+            f"On {series.device} it takes {format_time(last.time_ns)} {describe_precision(last)}".rstrip()
         )
         if series.shifts:
             shift = series.shifts[-1]
             word = "slower" if shift.ratio > 1 else "faster"
-            cause = _say_shift(series, shift, spans)
-            said[-1] += f"; it became {word}, {_say_size(shift)}, {cause}."
+            cause = describe_cause(series, shift, spans)
+            said[-1] += f"; it became {word}, {describe_size(shift)}, {cause}."
         else:
             said[-1] += f"; nothing has changed in {count_of(len(series.points), 'run')}."
     return " ".join(said) or "It was never timed."
 
 
-def _span_of(series: Series, shift: Shift, spans: Spans) -> Span | None:
-    last, first = series.points[shift.last], series.points[shift.first]
-    return spans.get(Span(last=name_end(last), first=name_end(first)).key)
-
-
-def _say_shift(series: Series, shift: Shift, spans: Spans) -> str:
-    last, first = series.points[shift.last], series.points[shift.first]
-    if not shift.is_of_code:
-        return "because of the machine or its software"
-    span = _span_of(series, shift, spans)
-    if span is not None and len(span.commits) == 1:
-        return f"with commit {_short(first.revision)}: {span.commits[0].subject}"
-    if last.revision and first.revision:
-        return f"after commit {_short(last.revision)}, not later than {_short(first.revision)}"
-    return f"after run {last.run}, not later than run {first.run}"
-
-
 def _show_series(
     recorded: Recorded, series: Series, spans: Spans, subjects: Mapping[str, str]
 ) -> Part:
-    points = series.points
-    unit, size = next(
-        one for one in UNITS if max(p.time_ns for p in points) >= one[1] or one[1] == 1
-    )
-    order = "commits" if series.is_by_commit else "runs"
     side = f"{series.side}: " if series.side else ""
     silicon = f" ({series.silicon})" if series.silicon else ""
-    has_intervals = any(one.low_ns < one.high_ns for one in points)
-    see = (
-        f"Each dot is a run, the oldest at the left, in the order of {order}"
-        + ("; its line is the 95 % interval" if has_intervals else "")
-        + ". A vertical line is a change, a horizontal one the mean between changes. "
-        f"The axis is the time of a launch or run, in {unit}."
-    )
-    borrowed = not all(one.processes for one in points)
-    if borrowed:
-        see += " A hollow dot was not timed: its binary was that of another run."
-    dots = [
-        Dot(
-            value=one.time_ns,
-            low=one.low_ns,
-            high=one.high_ns,
-            name=_short(one.revision)[:7] if find_commit(one.revision) else _format_day(one.at)[5:],
-            about=f"{_format_minute(one.at)}, run {one.run}, {format_revision(one)}: "
-            f"{format_time(one.time_ns)} {_say_interval(one)}",
-            is_borrowed=not one.processes,
-        )
-        for one in points
-    ]
-    changes = tuple(
-        Change(
-            text=f"{_say_size(one)} {_say_shift(series, one, spans)}",
-            tone="worse" if one.ratio > 1 else "better",
-            commits=_list_commits(span) if (span := _span_of(series, one, spans)) else (),
-        )
-        for one in reversed(series.shifts)
-    )
-    said = "; ".join(one.text for one in changes) or "no change"
-    label = clean_line(f"{count_of(len(points), 'run')}, {said}", 300)
     configs = _list_configs(recorded)
     is_study = recorded.subject.kind == "study" and not series.side
     runs = tuple(
         (
             format_time(one.time_ns),
-            _say_interval(one),
+            describe_precision(one),
             *((configs.get(one.run, ""),) if is_study else ()),
-            _short(one.revision),
+            shorten(one.revision),
             subjects.get(find_commit(one.revision), ""),
-            _format_minute(one.at),
+            format_utc_minute(one.at),
             one.run,
         )
-        for one in reversed(points)
+        for one in reversed(series.points)
     )
     config = ("config",) if is_study else ()
     columns = ("time", "± 95 %", *config, "commit", "subject", "at (UTC)", "run")
     told = [number for number in range(len(columns)) if any(row[number] for row in runs)]
     return Part(
-        title=f"{side}{_say_place(series)}{silicon}",
-        see=see,
-        chart=draw_history(
-            dots, _steps(series), (unit, size), f"runs, in the order of {order}", label
-        ),
-        changes=changes,
-        note=_say_possible(series),
+        title=f"{side}{describe_place(series)}{silicon}",
+        history=show_history(series, spans),
         columns=tuple(columns[number] for number in told),
         runs=tuple(tuple(row[number] for number in told) for row in runs),
-    )
-
-
-def _say_possible(series: Series) -> str:
-    possible = series.possible
-    if possible is None:
-        return ""
-    return (
-        f"{count_of(possible.runs, 'more run')} like the last one would confirm a change of "
-        f"{_say_size(possible.shift)}."
     )

@@ -1,0 +1,96 @@
+"""The commits that can have caused a change of a history."""
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Record
+from tileyard.verbs.regress.plan.bisection import Commit
+from tileyard.verbs.regress.plan.history import Point, find_commit
+from tileyard.verbs.regress.plan.revisions import Project
+
+MOST_COMMITS: Final = 50
+"""Commits of a span that are remembered."""
+
+
+def name_end(point: Point) -> str:
+    """The commit of a point, else its other revision, else its run."""
+    return find_commit(point.revision) or point.revision or f"run {point.run}"
+
+
+class Span(Record):
+    """The commits that can have caused a change: after ``last``, up to ``first``, parents first; none if
+    they are unknown, as without git. Both are as ``name_end`` names them.
+    """
+
+    last: str
+    first: str
+    commits: tuple[Commit, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its ends as one word."""
+        return f"{self.last}..{self.first}"
+
+
+class Commits:
+    """These commits of runs, as far as git knows them in a folder; else as they are remembered, in their
+    order, with the first lines of messages and the spans.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        commits: Collection[str],
+        order: tuple[str, ...] = (),
+        subjects: Mapping[str, str] | None = None,
+        spans: Mapping[str, Span] | None = None,
+    ) -> None:
+        self._project = Project.of(folder / "any")
+        self._spans = dict(spans or {})
+        self.order = order
+        self.subjects = dict(subjects or {})
+        if self._project is not None and commits:
+            ordered = tuple(
+                one for one in self._project.sort_commits(sorted(commits)) if one in commits
+            )
+            if len(ordered) >= len(self.order):
+                self.order = ordered
+            fresh = [one for one in ordered if one not in self.subjects]
+            self.subjects = {**self.subjects, **self._project.read_subjects(fresh)}
+        self.used: dict[str, Span] = {}
+        """The spans that were asked for."""
+
+    def find_span(self, last: Point, first: Point) -> Span:
+        """The commits that can have caused a change between two points."""
+        ends = find_commit(last.revision), find_commit(first.revision)
+        span = Span(last=name_end(last), first=name_end(first))
+        known = self._spans.get(span.key)
+        if known is None or not known.commits:
+            known = msgspec.structs.replace(span, commits=tuple(self._list_commits(*ends)))
+            self._spans[span.key] = known
+        self.used[span.key] = known
+        return known
+
+    def _list_commits(self, last: str, first: str) -> Sequence[Commit]:
+        if self._project is None or not last or not first or last == first:
+            return ()
+        with contextlib.suppress(UsageError):  # one is not an ancestor of the other
+            return self._project.list_commits(last, first)[-MOST_COMMITS:]
+        return ()
+
+    def find_released(self, name: str) -> frozenset[str]:
+        """A release's commits: its own and all before it. Raises UsageError if it is not known."""
+        if self._project is not None:
+            return frozenset(self._project.sort_commits([self._project.find(name)]))
+        found = [number for number, one in enumerate(self.order) if one.startswith(name)]
+        if len(found) != 1:
+            raise UsageError(
+                f"--release: {name} is not known: there is no git repository here",
+                "run it in the repository of the kernels, or name a commit that was timed",
+            )
+        return frozenset(self.order[: found[0] + 1])
