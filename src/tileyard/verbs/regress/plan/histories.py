@@ -46,7 +46,7 @@ def read_histories(
         found = collect_history(row.case, trials[row.case], margin, commits.order).series
         places = {(one.case, one.device, one.silicon, one.side): one for one in found}
         for one in found:
-            is_here = any(point.run == result.run for point in one.points)
+            is_here = any(point.run == result.run and point.processes for point in one.points)
             if one.case != row.case or one.side != "head" or not is_here:
                 continue
             if len(one.points) >= FEWEST_RUNS:

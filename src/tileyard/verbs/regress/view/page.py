@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import get_args
 
 import msgspec
@@ -97,8 +98,8 @@ def _list_sections(result: Regression, log: RunLog) -> Iterator[Section]:
         chart = _draw_others(result, others)
         yield Section(name="others", title=chart.title, template="rows.html", shown=chart)
     looked = [row for row in timed if needs_look(row)][:MOST_HISTORIES]
-    if histories := list(read_histories(log.home, result, looked)):
-        shown = [_show_history(one) for one in histories]
+    histories = islice(read_histories(log.home, result, looked), MOST_HISTORIES)
+    if shown := [_show_history(one) for one in histories]:
         yield Section(name="histories", title="Histories", template="histories.html", shown=shown)
     yield from find_timeline(log)
     yield Section(

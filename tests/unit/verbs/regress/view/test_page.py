@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, record_runs
+from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, make, record_runs
 from tests.unit.verbs.regress.view.test_figure import REPORTS, make_rows
 from tests.unit.verbs.regress.view.test_regress import RESULT, timed
 from tests.unit.verbs.site.histories import PLANTED, make_repository
@@ -15,6 +15,7 @@ from tileyard.pages.opening import open_report
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.store.results import keep_result
+from tileyard.store.trials import TrialStore
 from tileyard.verbs.regress.view.page import (
     MOST_HISTORIES,
     MOST_POINTS,
@@ -79,6 +80,9 @@ def test_a_slower_kernel_has_its_history(tmp_path: Path, monkeypatch: pytest.Mon
     for case, own in (("scale/slow", slower), ("scale/even", times), ("scale/young", times[-2:])):
         first = 12 - len(own)
         record_runs(tmp_path, own, case=case, revisions=commits[begin:], first=first)
+    with TrialStore.open(tmp_path) as store:  # there this run has the time of another one
+        told = ("scale/slow/9/head", "scale/slow/9", "head", f"of {slower[9]}", commits[begin:])
+        store.record(msgspec.structs.replace(make(9, *told, slower[9]), device="cpu:1"))
     rows = [
         timed("scale/slow", "regressed", 1.05, 1.06, 1.07),
         timed("scale/young", "regressed", 1.02, 1.03, 1.04),
