@@ -183,7 +183,7 @@ def test_the_commands_of_the_page_work(place: CommandLine) -> None:
     page = (ROOT / "docs" / "how-to" / "look-inside-a-kernel.md").read_text("utf-8")
     (place.cwd / "examples").mkdir()
     shutil.copy(ROOT / "examples" / "gemm.py", place.cwd / "examples")
-    commands = [shlex.split(line) for line in re.findall(r"(?m)^\$ tileyard (.*)$", page)]
+    commands = [shlex.split(line) for line in re.findall(r"(?m)^\$ tileyard (run .*)$", page)]
     asked = re.findall(r"(?m)^\(gdb\) (.*)$", page)
     shown = re.findall(r"(?s)```c\n(.*?)```", page)
     assert (len(commands), len(asked), len(shown)) == (2, 6, 1)
