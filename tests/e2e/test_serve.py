@@ -6,6 +6,7 @@ import socket
 import sys
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from tests.conftest import CommandLine
 
@@ -38,12 +39,38 @@ def test_it_answers_until_ctrl_c(cli: CommandLine) -> None:
     assert not cli.home.exists()
 
 
+@pytest.mark.slow
+def test_agents_end_with_the_server(cli: CommandLine) -> None:
+    """Those that are asked for the devices of other hosts start once somebody looks."""
+    (cli.cwd / "tmp").mkdir()
+    cli.env["TMPDIR"] = str(cli.cwd / "tmp")
+    server = cli.start("serve", "--listen", "localhost:0", "--hosts", "local:2")
+    try:
+        assert server.stdout is not None
+        at = urlsplit(server.stdout.readline().split()[1])
+        assert psutil.Process(server.pid).children() == []
+        asked = http.client.HTTPConnection(str(at.hostname), at.port or 0)
+        asked.request("GET", "/devices")
+        agents: list[psutil.Process] = []
+        while len(agents) < 2:
+            agents = psutil.Process(server.pid).children(recursive=True)
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=30)
+        asked.close()
+    finally:
+        server.kill()
+    assert (server.returncode, said) == (130, "")
+    assert not [one for one in agents if one.is_running()]
+    assert not [*(cli.cwd / "tmp").glob("tileyard-host-*")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--listen", "nowhere"), "'nowhere' is no address"),
         (("--listen", "unix:/tmp/x"), "--listen unix:/tmp/x: browsers connect to HOST:PORT"),
         (("--listen", "0.0.0.0:0"), "others can connect to 0.0.0.0:0: a token is needed"),
+        (("--hosts", "slurm:"), "--hosts 'slurm:': these cannot be asked at any time"),
         (("--token-file", "none"), "cannot read none: No such file or directory"),
     ],
 )

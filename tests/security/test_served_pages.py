@@ -22,6 +22,7 @@ from tileyard.base.model import Case, CommandWork, Device, Outcome, Step, Trial
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts.listening import bind
 from tileyard.engine.hosts.meeting import Address
+from tileyard.engine.hosts.placing import Place
 from tileyard.store.events import EventLog
 from tileyard.store.trials import open_store
 from tileyard.verbs.serve.command.site import Events, Page, open_site
@@ -305,6 +306,27 @@ def test_nothing_can_be_changed(settings: Settings) -> None:
             assert (head.status, head.body) == (200, b"")
 
     served(settings, use)
+
+
+def test_agents_start_once_whatever_is_asked(settings: Settings, tmp_path: Path) -> None:
+    """By the command that was named, and not for requests that are refused."""
+    noted = tmp_path / "noted"
+    place = Place("far", ("sh", "-c", f"echo started >> {noted}; read _"))
+
+    async def use(at: Address) -> None:
+        for path in ("/devices", "/devices/events"):
+            for line in ("Origin: http://evil.example", "Sec-Fetch-Site: cross-site"):
+                assert (await ask(at, path, line)).status == 403
+            assert (await ask(at, path, host="evil.example")).status == 421
+            assert (await ask(at, path, method="POST")).status == 405
+        assert b"being asked" not in (await ask(at, "/")).body
+        assert not noted.exists()
+        for _ in range(20):
+            assert b"being asked" in (await ask(at, "/devices?host=near")).body
+        await until(noted.exists)
+
+    served(settings, use, places=(place,))
+    assert noted.read_text() == "started\n"
 
 
 def test_addresses_reach_no_file(settings: Settings) -> None:

@@ -1,8 +1,9 @@
 """Asks the agents of several hosts at the same time, each in a session of its own."""
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from tileyard.artifacts.objects import ObjectStore
@@ -14,6 +15,7 @@ from tileyard.engine.hosts.messages import HostSurveyed, SurveyHost
 from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.placing import START_LIMIT_S, Place, Placing
 from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.processes.supervise import time_limit
 
 T = TypeVar("T")
 
@@ -49,17 +51,9 @@ def ask_hosts(
 async def _ask_all(
     placing: Placing, settings: Settings, ask: Callable[[HostSession], Awaitable[T]]
 ) -> tuple[HostAnswer[T], ...]:
-    objects = ObjectStore(settings.home / "objects")
-
     async def ask_one(place: Place) -> HostAnswer[T]:
-        session = HostSession(place, objects, settings.home / "logs" / f"agent-{place.name}.log")
-        try:
-            await session.open()
-            return HostAnswer(host=place.name, answer=await ask(session))
-        except (TileyardError, SessionLostError) as error:
-            return HostAnswer(host=place.name, problem=str(error))
-        finally:
-            await session.close()
+        async with asking(place, settings, ask) as answer:
+            return answer
 
     try:
         places = await placing.open(settings.home, START_LIMIT_S)
@@ -68,3 +62,30 @@ async def _ask_all(
         return tuple(await asyncio.gather(*map(ask_one, places)))
     finally:
         await placing.close()
+
+
+@contextlib.asynccontextmanager
+async def asking(
+    place: Place,
+    settings: Settings,
+    ask: Callable[[HostSession], Awaitable[T]],
+    limit_s: float | None = None,
+) -> AsyncIterator[HostAnswer[T]]:
+    """What ``ask`` returns for a host's session, or what was wrong, within ``limit_s``. The session ends with
+    the block.
+    """
+    log = settings.home / "logs" / f"agent-{place.name}.log"
+    session = HostSession(place, ObjectStore(settings.home / "objects"), log)
+    try:
+        try:
+            async with time_limit(limit_s):
+                await session.open()
+                answer = HostAnswer(host=place.name, answer=await ask(session))
+        except (TileyardError, SessionLostError) as error:
+            answer = HostAnswer(host=place.name, problem=str(error))
+        except TimeoutError:
+            problem = f"host {place.name}: no answer within {limit_s:g} s"
+            answer = HostAnswer(host=place.name, problem=problem)
+        yield answer
+    finally:
+        await session.close()

@@ -5,6 +5,7 @@ changes.
 import time
 from collections import Counter
 from collections.abc import Sequence
+from importlib.metadata import version
 
 import msgspec
 
@@ -25,6 +26,7 @@ from tileyard.show.words import (
     why,
 )
 from tileyard.verbs.doctor.view import say_health, say_holder, say_share
+from tileyard.verbs.serve.plan.hosts import HostState
 from tileyard.verbs.serve.plan.runs import RunFold, RunLine
 from tileyard.verbs.tune.view.compiled import name_end
 
@@ -129,13 +131,26 @@ class DeviceRow(Record):
     holder: str
 
 
+class HostDevices(Record, kw_only=True):
+    """The devices of another host; None with a ``problem`` if it does not answer, without before it did.
+    ``at`` is the time of this host's clock.
+    """
+
+    name: str
+    devices: "DevicesState | None"
+    problem: str
+    versions: str
+    at: str
+
+
 class DevicesState(Shown, kw_only=True):
-    """The devices of this host, with declared queues and notes."""
+    """The devices of a host, with declared queues and notes, and those of other ``hosts``."""
 
     part: str = "serve/devices.html"
     rows: tuple[DeviceRow, ...]
     queues: tuple[Row, ...]
     notes: tuple[str, ...]
+    hosts: tuple[HostDevices, ...] = ()
 
 
 LINKS: tuple[tuple[str, str], ...] = (("/", "Now"), ("/runs", "Runs"), ("/devices", "Devices"))
@@ -344,8 +359,9 @@ def show_ended(line: RunLine, outcomes: dict[Outcome, int], trials: Sequence[Tri
     )
 
 
-def show_devices(survey: Survey) -> DevicesState:
-    """The devices of this host, who holds them, and how many requests wait."""
+def show_devices(survey: Survey, hosts: Sequence[HostState] = ()) -> DevicesState:
+    """The devices of a host, who holds them, and how many requests wait; and those of other ``hosts``."""
+    silent = sum(one.answer is not None and bool(one.answer.problem) for one in hosts)
     states = survey.devices
     held = sum(state.holder is not None for state in states)
     sick = sum(not state.health.is_well for state in states)
@@ -354,6 +370,7 @@ def show_devices(survey: Survey) -> DevicesState:
         f"{held} of {count_of(len(states), 'device')} held",
         f"{count_of(waiting, 'request')} waiting" if waiting else "nobody waits",
         f"{sick} in quarantine" if sick else "",
+        f"{silent} of {count_of(len(hosts), 'other host')} without an answer" if silent else "",
     ]
     return DevicesState(
         answer=", ".join(filter(None, parts)),
@@ -369,6 +386,19 @@ def show_devices(survey: Survey) -> DevicesState:
             for queue in survey.queues
         ),
         notes=tuple(map(clean_line, survey.notes)),
+        hosts=tuple(map(_say_host, hosts)),
+    )
+
+
+def _say_host(state: HostState) -> HostDevices:
+    answer = state.answer
+    seen = answer.answer if answer is not None else None
+    return HostDevices(
+        name=state.host,
+        devices=show_devices(seen.survey) if seen is not None else None,
+        problem=clean_line(answer.problem) if answer is not None else "",
+        versions=f"Tileyard {version('tileyard')}, {seen.python}" if seen else "",
+        at=time.strftime("%H:%M:%S", time.localtime(state.at)) if answer is not None else "",
     )
 
 

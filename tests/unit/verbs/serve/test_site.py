@@ -1,6 +1,7 @@
 """What each address answers, by the application itself."""
 
 import asyncio
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tileyard.testing.stores import make_trial
 from tileyard.verbs.records.command.report import describe_run
 from tileyard.verbs.serve.command import site
 from tileyard.verbs.serve.command.site import Site
+from tileyard.verbs.serve.plan.hosts import find_places
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def ask(settings: Settings, *paths: str) -> list[tuple[int, str]]:
         try:
             return [await _ask(made, path) for path in paths]
         finally:
-            made.close()
+            await made.close()
 
     return asyncio.run(use())
 
@@ -148,3 +150,26 @@ def test_nothing_is_made_for_those_that_have_hung_up(settings: Settings) -> None
 
     asyncio.run(use())
     assert made == []
+
+
+@pytest.mark.slow
+def test_devices_of_other_hosts_are_shown_once_they_answer(settings: Settings) -> None:
+    """The first page is shown at once; a real agent's answer is in a later one."""
+
+    async def use() -> str:
+        settings.make_home()
+        made = Site(settings, find_places("local:1"))
+        try:
+            _, first = await _ask(made, "/devices")
+            assert "being asked" in first
+            while "being asked" in (page := (await _ask(made, "/devices"))[1]):  # noqa: ASYNC110 - no event tells it
+                await asyncio.sleep(0.1)
+            return page
+        finally:
+            await made.close()
+
+    page = asyncio.run(use())
+    assert "<h2>local-1</h2>" in page
+    assert 'aria-label="Devices of local-1"' in page
+    assert f"Python {platform.python_version()}" in page
+    assert page.count('<th scope="row">cpu:0</th>') == 2

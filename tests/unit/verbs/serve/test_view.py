@@ -1,6 +1,7 @@
 """What pages of a server say, from states made by hand."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,11 @@ from tileyard.base.model import Device, Outcome
 from tileyard.devices.health import Health
 from tileyard.devices.occupancy import Holder
 from tileyard.devices.survey import Survey
+from tileyard.engine.hosts.asking import HostAnswer
 from tileyard.store.base import RunSpan
 from tileyard.store.events import StreamState
 from tileyard.testing.stores import make_trial
+from tileyard.verbs.serve.plan.hosts import HostState, Seen
 from tileyard.verbs.serve.plan.runs import RunFold, RunLine
 from tileyard.verbs.serve.view import (
     LINKS,
@@ -31,6 +34,7 @@ from tileyard.verbs.serve.view import (
     show_run,
 )
 
+BAD = "<img src=x onerror=alert(1)>"
 BEGUN = started()
 DONE = RunEnded(run="r", at=65.0, reason="done")
 
@@ -165,6 +169,32 @@ def test_devices_with_holders_and_queue() -> None:
     assert (first.busy, first.since, first.is_bad) == ("25 %", "10 s", False)
     assert (second.busy, second.since, second.is_bad) == ("?", "", True)
     assert r"ann 7: sleep [/red] \x1b[2J now" in text_of(found)
+
+
+def test_other_hosts() -> None:
+    """Each has a row with its versions or what is wrong, and its devices, whatever they are called."""
+    there = Survey(
+        at=1.0,
+        lock_dir="/l",
+        window_s=0.1,
+        devices=(state(BAD, Health(), None, 0.25),),
+        notes=(BAD,),
+    )
+    seen = Seen(survey=there, python=f"Python 3 {BAD}")
+    hosts = (
+        HostState(host="far", answer=HostAnswer(host="far", problem=f"no route\n{BAD}"), at=1.0),
+        HostState(host="new"),
+        HostState(host="twin", answer=HostAnswer(host="twin", answer=seen), at=1.0),
+    )
+    found = show_devices(Survey(at=1.0, lock_dir="/l", window_s=0.1, devices=()), hosts)
+    assert found.answer.endswith("1 of 3 other hosts without an answer")
+    assert [one.devices is None for one in found.hosts] == [True, True, False]
+    html = show_page("Devices", found)
+    assert html.count("&lt;img") == 4  # the reason, versions, device and note
+    assert "<img" not in html
+    text = text_of(found)
+    assert "new being asked" in text
+    assert f"Tileyard {version('tileyard')}, Python 3" in text
 
 
 @pytest.mark.parametrize("name", ["<b>x</b>", '"><script>alert(1)</script>', "a&b"])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.show.typed import TokenFile
+from tileyard.show.typed import AskedHosts, TokenFile
 
 ADDRESS = "127.0.0.1:8765"
 
@@ -28,8 +28,12 @@ def serve(
         ),
     ] = None,
     token_file: TokenFile = "",
+    hosts: AskedHosts = "",
 ) -> int:
     """Show runs under way, recorded runs and this host's devices in a browser; pages follow what changes.
+
+    With --hosts an agent starts on each of these hosts to list its devices, every 30 s while somebody looks
+    at the page of devices. They are named as ssh:HOST,HOST, local:N or FILE.toml.
 
     Nothing can be changed there. Only this user's and root's processes on this host get answers, or with a
     token those that know it: browsers ask for it as the password of any user. It can be in
@@ -43,6 +47,7 @@ def serve(
     try:
         from tileyard.verbs.serve.command.site import open_site
         from tileyard.verbs.serve.plan.access import TOKEN
+        from tileyard.verbs.serve.plan.hosts import find_places
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("starlette", "uvicorn"):
@@ -55,12 +60,17 @@ def serve(
         raise UsageError(f"--listen {listen}: browsers connect to HOST:PORT")
     if address.host == "localhost":
         address = Address(host="127.0.0.1", port=address.port)
+    places = find_places(hosts)
     settings = load_settings()
+    if places:
+        settings.make_home()  # for the logs of agents
     has_token = token_file or TOKEN in os.environ
     token = read_ticket(token_file, TOKEN).token if has_token else b""
 
     async def run() -> None:
-        async with open_site(settings, address, names=name or (), token=token) as found:
+        async with open_site(
+            settings, address, names=name or (), token=token, places=places
+        ) as found:
             print(f"serving http://{found}/ (Ctrl-C ends it)", flush=True)
             await asyncio.Event().wait()
 

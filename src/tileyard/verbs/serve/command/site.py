@@ -5,7 +5,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
@@ -24,6 +24,7 @@ from tileyard.base.settings import Settings
 from tileyard.devices.survey import survey_devices
 from tileyard.engine.hosts.listening import bind
 from tileyard.engine.hosts.meeting import Address
+from tileyard.engine.hosts.placing import Place
 from tileyard.pages.page import read_policy
 from tileyard.pages.report import render_report
 from tileyard.store.base import Store, TrialQuery
@@ -33,6 +34,7 @@ from tileyard.store.trials import has_store, open_store
 from tileyard.verbs.records.command.report import describe_run
 from tileyard.verbs.serve.plan.access import Access, Guard
 from tileyard.verbs.serve.plan.connections import LIMITS, Limits, serving
+from tileyard.verbs.serve.plan.hosts import WINDOW_S, AskedHosts
 from tileyard.verbs.serve.plan.live import Hub, Make, Subscription
 from tileyard.verbs.serve.plan.runs import NO_STREAM, Folds, find_line, find_open, list_lines
 from tileyard.verbs.serve.view import (
@@ -58,8 +60,6 @@ TRIALS: Final = 200
 """Trials on the page of a run."""
 PERIOD_S: Final = 1.0
 """Seconds between states of a page."""
-WINDOW_S: Final = 0.1
-"""Seconds for which devices are observed."""
 SURVEY_S: Final = 2.0
 """Seconds for which a survey of devices counts."""
 CHUNK_BYTES: Final = 64 << 10
@@ -125,9 +125,9 @@ class Shared(Generic[T]):
 
 
 class Site:
-    """The pages of one data directory and of this host's devices."""
+    """The pages of one data directory, and of the devices of this host and of those at ``places``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, places: Sequence[Place] = ()) -> None:
         self._settings = settings
         self._home = settings.home
         self._folds = Folds(settings.home)
@@ -135,6 +135,7 @@ class Site:
         self._opening = threading.Lock()
         self._overview = Shared(self._find_overview, PERIOD_S / 2)
         self._devices = Shared(self._find_devices, SURVEY_S)
+        self._hosts = AskedHosts(places, settings)
         self._making = asyncio.Semaphore(MOST_MADE)
         self._reporting = asyncio.Semaphore(
             1
@@ -158,8 +159,9 @@ class Site:
         app.router.redirect_slashes = False
         return app
 
-    def close(self) -> None:
-        """Close the store."""
+    async def close(self) -> None:
+        """Close the store, and end the agents."""
+        await self._hosts.close()
         if self._store is not None:
             self._store.close()
 
@@ -258,7 +260,9 @@ class Site:
         return show_overview(states, recent)
 
     async def _find_devices(self) -> Shown:
-        return show_devices(await asyncio.to_thread(survey_devices, self._settings, WINDOW_S))
+        hosts = self._hosts.look()
+        survey = await asyncio.to_thread(survey_devices, self._settings, WINDOW_S)
+        return show_devices(survey, hosts)
 
     def _find_ended(self, run: str) -> EndedRun:
         """A run by its trials. Raises HTTPException if there is none."""
@@ -328,22 +332,24 @@ async def _say_bug(_: Request, error: Exception) -> Response:
 
 
 @contextlib.asynccontextmanager
-async def open_site(
+async def open_site(  # noqa: PLR0913 - each option is a parameter
     settings: Settings,
     address: Address,
     *,
     names: Iterable[str] = (),
     token: bytes = b"",
     limits: Limits = LIMITS,
+    places: Sequence[Place] = (),
 ) -> AsyncIterator[Address]:
-    """Answer browsers at an address within the block, which gets it with its port. Raises UsageError, and
-    ToolMissingError where the kernel does not report who connects and there is no token.
+    """Answer browsers at an address within the block, which gets it with its port. The agents at ``places``,
+    which list devices there, end with it. Raises UsageError, and ToolMissingError where the kernel does not
+    report who connects and there is no token.
     """
     access = Access(address, names, token)
-    site = Site(settings)
+    site = Site(settings, places)
     with bind(address) as listening:
         try:
             async with serving(Guard(site.make_app(), access), listening, limits):
                 yield Address(host=address.host, port=listening.getsockname()[1])
         finally:
-            site.close()
+            await site.close()
