@@ -3,17 +3,22 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.doubling import write_doubling
+from tests.unit.look.test_looking import PRODUCT
 
+from tileyard.artifacts.manifest import Manifest, publish
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import DamagedError
 from tileyard.base.model import BuildKey, Measurement, Outcome
+from tileyard.targets.own_sources import Reported, Resources
+from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.testing.stores import make_trial
-from tileyard.verbs.tune.plan.foresight import Count, Foresight, list_subjects
+from tileyard.verbs.tune.plan.foresight import Count, Foresight, count_built, list_subjects
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work
+from tileyard.verbs.tune.plan.strategies.base import OF_BINARIES, Config, Points, Work
 from tileyard.verbs.tune.plan.strategies.model import Model
 from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.workers.author import Author
@@ -128,6 +133,40 @@ def test_an_error_of_a_strategy_ends_the_study(
         assert len(space.configs) == 3
 
     asyncio.run(search())
+
+
+def test_an_artifact_says_what_its_binary_is_like(tmp_path: Path) -> None:
+    """Of several device functions the largest spills and the least occupancy; of a CPU's neither."""
+    objects = ObjectStore(tmp_path)
+    one = Resources(
+        symbol="a",
+        registers=32,
+        spilled_bytes=8,
+        stack_bytes=0,
+        shared_bytes=0,
+        code_bytes=9,
+        parameter_bytes=0,
+        occupancy=0.25,
+    )
+    two = replace(one, symbol="b", spilled_bytes=0, occupancy=0.75)
+    found = []
+    for number, resources in enumerate(((one, two), (two, one), ())):
+        build = BuildKey(f"{number:02x}" * 20)
+        manifest = Manifest(
+            kernel="product",
+            target="cuda:sm_90a",
+            fingerprint="",
+            build=build,
+            binary="",
+            files={PROGRAM_FILE: objects.put_bytes(PRODUCT.strip().encode())},
+            details=msgspec.json.encode(Reported(resources=resources)).decode(),
+        )
+        publish(manifest, objects)
+        found.append(count_built(build, {}, objects))
+    assert [[work.get(name) for name in OF_BINARIES] for work in found] == [
+        *([8, 0.25], [8, 0.25], [None, None]),
+    ]
+    assert {work["blocks"] for work in found} == {4}
 
 
 def test_what_is_not_kept_teaches_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.verbs.tune.plan.recorded.recorded_spaces import make_valley
 
@@ -18,9 +19,11 @@ from tileyard.base.model import Outcome, Trial
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.recorded.replay import Replayed, as_trial, find_regret, replay
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
+from tileyard.verbs.tune.plan.recorded.space import make_space
 from tileyard.verbs.tune.plan.recorded.studies import list_spaces
-from tileyard.verbs.tune.plan.strategies.base import Config, Points, make_strategy
+from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work, make_strategy
 from tileyard.verbs.tune.plan.strategies.in_order import Grid
+from tileyard.verbs.tune.plan.strategies.model import Model
 from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 VALLEY = make_valley()
@@ -70,6 +73,32 @@ def test_a_strategy_hears_of_each_trial_before_the_next_question() -> None:
     assert [one.ended_s for one in ended] == list(itertools.accumulate(costs_s))
     for trial, one in zip(strategy.heard, ended, strict=True):
         assert one.time_ns == (trial.measurement.median_ns if trial.measurement else None)
+
+
+class Foreseeing(Model):
+    """Keeps of which configs it was told the work alone, and of which what their binaries are like, too."""
+
+    told: "list[tuple[Config, bool]]" = []
+
+    def foresee(self, config: Config, work: Work) -> None:
+        """Keep it."""
+        self.told.append((config, "occupancy" in work))
+        super().foresee(config, work)
+
+
+def test_a_binary_is_known_once_its_config_has_begun() -> None:
+    """Of others the work alone, as if an author had counted it."""
+    configs = [
+        msgspec.structs.replace(one, facts={"blocks": 4, "steps": 1, "occupancy": 0.5})
+        for one in VALLEY.configs
+    ]
+    space = make_space(VALLEY.header, configs, "computed")
+    Foreseeing.told.clear()
+    ended = asyncio.run(replay(space, Foreseeing, trials=9, seed=0))
+    begun = [config for config, is_built in Foreseeing.told if is_built]
+    foreseen = [config for config, is_built in Foreseeing.told if not is_built]
+    assert len(begun) == len(ended) == 9
+    assert len(foreseen) > 9
 
 
 def test_trials_in_flight_end_in_the_order_of_time() -> None:
