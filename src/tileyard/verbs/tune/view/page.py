@@ -101,7 +101,7 @@ def sum_up(result: StudyResult) -> str:
     elif stays:
         text = f"{' and '.join(stays)}, {config}, stays the best of {tried}{took}: none is clearly faster"
     else:
-        text = f"{config} is the fastest of {tried}{took}"
+        text = f"{config} is {'among ' * bool(tied)}the fastest of {tried}{took}"
     gains = () if stays or len(result.trials) == 1 else map(_say_gain, result.incumbents)
     ties = f"{_say_ties(tied)} with it" if tied else ""
     control = result.control
