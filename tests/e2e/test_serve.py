@@ -16,7 +16,7 @@ IMPORTING = ("tileyard.verbs.serve.command.site", "tileyard.verbs.serve.plan.con
 
 @pytest.mark.slow
 def test_it_answers_until_ctrl_c(cli: CommandLine) -> None:
-    """At once, whoever is connected or follows a page; nothing is made in the data directory."""
+    """At once, also while somebody is connected or follows a page; nothing is made in the data directory."""
     server = cli.start("serve", "--listen", "localhost:0")
     try:
         assert server.stdout is not None

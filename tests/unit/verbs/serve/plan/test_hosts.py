@@ -30,7 +30,7 @@ async def answered(hosts: AskedHosts) -> HostState:
 
 
 def test_a_silent_host_is_asked_once_and_delays_nobody(tmp_path: Path, settings: Settings) -> None:
-    """Whoever looks gets what is known at once; in the end that it did not answer in time."""
+    """All who look get what is known at once; in the end that it did not answer in time."""
 
     async def use() -> HostState:
         hosts = AskedHosts([make_place(tmp_path, "read _")], settings, Pace(limit_s=0.2))
