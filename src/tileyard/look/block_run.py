@@ -24,10 +24,11 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.specs import evaluate_size, tensors
 from tileyard.ir.tiles import Array
-from tileyard.ir.trace import TracedRun
+from tileyard.ir.trace import LENGTH
 from tileyard.ir.walk import has_order, regions
 from tileyard.look.history import Access, History, Step, box_access
 from tileyard.look.records import BarrierState, GroupState, Kind, State
+from tileyard.sync.block_spans import OneBlock
 
 MOST_BYTES = 256 << 20
 """Bytes of contents that are kept of one block. Beyond these only steps that are shown have values."""
@@ -41,11 +42,13 @@ class _OverLimit(Exception):
     """The time limit has passed, or there are too many steps."""
 
 
-class BlockRun(TracedRun):
+class BlockRun(OneBlock):
     """Runs the ``block`` (``blockIdx.x`` first) until ``is_late`` is true; ``history`` has its steps,
     ``before`` is what earlier blocks left in outputs and workspaces, if that matters. ``fault`` says why
     the kernel failed itself, empty if it did not. Not ``is_whole`` if the limit ended it.
     """
+
+    length = LENGTH  # each hazard has a copy of them
 
     def __init__(
         self,
@@ -55,7 +58,6 @@ class BlockRun(TracedRun):
         is_late: Callable[[], bool],
         before: Mapping[str, Array] | None = None,
     ) -> None:
-        self._block_at = {axis.var.name: at for axis, at in zip(program.grid, block, strict=True)}
         self._is_late = is_late
         self._step: Step | None = None
         self._of_lanes: list[LaneAccess] = []
@@ -66,7 +68,8 @@ class BlockRun(TracedRun):
         self._state = State()
         self.fault, self.is_whole = "", True
         names = [tensor.buffer.name for tensor in tensors(program) if tensor.role != "out"]
-        super().__init__(program, arrays, is_traced=True)
+        place = {axis.var.name: at for axis, at in zip(program.grid, block, strict=True)}
+        super().__init__(program, arrays, (), place)
         owners = {
             one.name: (one.view_of or one.name, find_dtype(one.dtype).numpy.itemsize)
             for one in program.buffers
@@ -79,9 +82,6 @@ class BlockRun(TracedRun):
             self._raw.array(name)[...] = content
         known = {**dict(zip(names, arrays, strict=True)), **given}
         self.history = History(self._shapes, known, owners)
-
-    def _choose(self, axis: str, extent: int) -> Sequence[int]:
-        return [at for at in (self._block_at[axis],) if at < extent]
 
     def _block(self) -> None:
         for one in self._program.buffers:

@@ -12,11 +12,15 @@ from tileyard.ir.trace import Step, TracedRun
 from tileyard.sync.findings import BlockSpan
 
 MOST_STEPS = 200_000
-"""Steps of a block that are kept: the last ones."""
+"""Steps of a block that are kept by default."""
 
 
 class OneBlock(TracedRun):
-    """A run of the block at this ``place``, by variable of the grid; ``steps`` has what it did."""
+    """A run of the block at this ``place``, by variable of the grid; ``steps`` has what it did, of
+    which the last ``length`` are kept.
+    """
+
+    length = MOST_STEPS
 
     def __init__(
         self,
@@ -27,10 +31,10 @@ class OneBlock(TracedRun):
     ) -> None:
         self._place = place
         super().__init__(program, arrays, scalars, is_traced=True)
-        self._steps = deque(maxlen=MOST_STEPS)
+        self._steps = deque(maxlen=self.length)
 
     def _choose(self, axis: str, extent: int) -> Sequence[int]:
-        return [self._place[axis]]
+        return range(extent)[self._place[axis] :][:1]
 
     @property
     def steps(self) -> Sequence[Step]:

@@ -16,8 +16,8 @@ from tileyard.show.opening import load_settings, print_json
 from tileyard.show.words import format_config, make_visible
 from tileyard.verbs.check.view.findings import name_place
 from tileyard.verbs.tune.options import TuneRequest
-from tileyard.verbs.tune.plan.space import open_space
-from tileyard.workers.protocol import Failed, PassesShown, PassStep, ShowPasses
+from tileyard.verbs.tune.plan.space import OpenSpace, ask_about_first
+from tileyard.workers.protocol import PassesShown, PassStep, ShowPasses
 
 DEFAULT_ARCHITECTURE = "sm_80"
 
@@ -93,9 +93,9 @@ async def _ask(file: Path, request: TuneRequest, wanted: Wanted) -> PassesShown:
     settings = load_settings()
     side = Side(name="", python_limit_s=wanted.python_limit_s)
     author = WorkerAuthor(file, settings.home, settings.cores, side)
-    try:
-        space = await open_space(author, request)
-        question = ShowPasses(
+
+    def make(space: OpenSpace) -> ShowPasses:
+        return ShowPasses(
             kernel=space.kernel,
             arguments=space.arguments,
             config=space.configs[0],
@@ -105,12 +105,10 @@ async def _ask(file: Path, request: TuneRequest, wanted: Wanted) -> PassesShown:
             is_checked=wanted.is_checked,
             is_timed=wanted.is_timed,
         )
-        reply = await author.ask(question, wanted.limit_s)
-    finally:
-        await author.close()
-    if isinstance(reply, Failed):
-        raise UsageError(f"{space.kernel} has no passes to show: {reply.message}")
-    return reply
+
+    return await ask_about_first(
+        author, request, make, wanted.limit_s, failed="has no passes to show"
+    )
 
 
 def describe_passes(file: str, shown: PassesShown, wanted: Wanted) -> Iterator[str]:

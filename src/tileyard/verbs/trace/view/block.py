@@ -11,7 +11,6 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from tileyard.base.errors import UsageError
 from tileyard.base.model import Side
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import WorkerAuthor
@@ -20,8 +19,8 @@ from tileyard.show.words import clean_line, format_config
 from tileyard.sync.findings import BlockSpan
 from tileyard.verbs.trace.view.trace_events import AnyPath, Drawn, Thread, TraceEvents
 from tileyard.verbs.tune.options import TuneRequest, make_request
-from tileyard.verbs.tune.plan.space import open_space
-from tileyard.workers.protocol import BlockTraced, Failed, TraceBlock
+from tileyard.verbs.tune.plan.space import OpenSpace, ask_about_first
+from tileyard.workers.protocol import BlockTraced, TraceBlock
 
 
 def show_block(
@@ -42,20 +41,16 @@ async def _ask(file: Path, request: TuneRequest, values: Mapping[str, Any]) -> B
     settings = load_settings()
     side = Side(name="", python_limit_s=values["python_limit"])
     author = WorkerAuthor(file, settings.home, settings.cores, side)
-    try:
-        space = await open_space(author, request)
-        question = TraceBlock(
+
+    def make(space: OpenSpace) -> TraceBlock:
+        return TraceBlock(
             kernel=space.kernel,
             arguments=space.arguments,
             config=space.configs[0],
             architecture=values["pipeline"],
         )
-        reply = await author.ask(question, values["limit"])
-    finally:
-        await author.close()
-    if isinstance(reply, Failed):
-        raise UsageError(f"{space.kernel} cannot be traced: {reply.message}")
-    return reply
+
+    return await ask_about_first(author, request, make, values["limit"], failed="cannot be traced")
 
 
 def describe_block_trace(traced: BlockTraced, file: str) -> dict[str, Any]:

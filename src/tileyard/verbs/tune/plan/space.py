@@ -13,6 +13,7 @@ from tileyard.base.errors import KernelFileError, UsageError
 from tileyard.base.events import Event, Note
 from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value, Values, sequence_of
 from tileyard.base.wording import count_of, find_similar
+from tileyard.engine.authors import Author
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
@@ -373,6 +374,26 @@ def _check_draws(info: KernelInfo, request: TuneRequest) -> None:
         if info.inputs == "given":
             text = f"{option} has no effect: the function for the inputs of {info.name}"
             raise UsageError(f"{text} takes no rng")
+
+
+async def ask_about_first(
+    author: Author,
+    request: TuneRequest,
+    make: Callable[[OpenSpace], Question[AnswerT]],
+    limit_s: float,
+    failed: str,
+) -> AnswerT:
+    """An author's answer to what is asked about a kernel's first config; the author ends with it. Raises
+    UsageError: the kernel ``failed``.
+    """
+    try:
+        space = await open_space(author, request)
+        reply = await author.ask(make(space), limit_s)
+    finally:
+        await author.close()
+    if isinstance(reply, Failed):
+        raise UsageError(f"{space.kernel} {failed}: {reply.message}")
+    return reply
 
 
 async def _ask(asks: Asks, request: Question[AnswerT]) -> AnswerT:
