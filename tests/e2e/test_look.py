@@ -16,10 +16,16 @@ SOURCE = (KERNELS / "planted.py").read_text(encoding="utf-8")
 PIPELINES = (EXAMPLES / "pipelines.py").read_text(encoding="utf-8")
 MOST_BYTES = 5_000_000
 PLANTED = {
-    "product": ("M=256", "N=256", "K=128"),
-    "softmax": ("M=16", "N=128"),
-    "attention": ("length=256", "dim=64"),
+    "product": (("M=256", "N=256", "K=128"), "T.copy(B[k * depth, by * block], b)"),
+    "softmax": (("M=16", "N=128"), "x[i, j] = x[i, j] / most[i]"),
+    "attention": (
+        ("length=256", "dim=64"),
+        "shrink[i] = T.exp2((before[i] - most[i]) * 0.25)",
+    ),
 }
+"""Sizes of the kernels, and the wrong statement of each: the tile of the block's row and not of its column,
+the largest element and not the sum, another scale than that of the weights.
+"""
 LATE = "\n\ndef plain(A, B):\n    return A.astype('float32') @ B.astype('float32')\n"
 LONG = ("--limit", "10m")  # what is found does not depend on what else the machine does
 
@@ -42,11 +48,10 @@ def arguments(values: tuple[str, ...]) -> list[str]:
     return [part for value in values for part in ("--arg", value)]
 
 
-def wrong_line(kernel: str) -> int:
-    """The line of a kernel with the comment that says what is wrong."""
-    lines = SOURCE.splitlines()
-    begin = next(at for at, line in enumerate(lines) if line.startswith(f"def {kernel}("))
-    return next(at for at in range(begin, len(lines)) if "# wrong" in lines[at]) + 1
+def line_of(source: str, statement: str) -> int:
+    """The line of the only statement with this text."""
+    (line,) = [at for at, text in enumerate(source.splitlines(), 1) if statement in text]
+    return line
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -60,8 +65,9 @@ def data_of(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kernel", PLANTED)
 def test_the_page_leads_to_the_wrong_statement(cli: CommandLine, kernel: str) -> None:
     """The answer, the first suspect and the page name the planted line; the page is not large."""
-    done = cli.run("look", f"planted.py::{kernel}", *arguments(PLANTED[kernel]), *LONG)
-    line = wrong_line(kernel)
+    sizes, statement = PLANTED[kernel]
+    done = cli.run("look", f"planted.py::{kernel}", *arguments(sizes), *LONG)
+    line = line_of(SOURCE, statement)
     assert done.returncode == 1
     assert f"line {line} is where a small change makes all results right" in done.stdout
     page = cli.cwd / f"{kernel}.html"
@@ -75,8 +81,7 @@ def test_a_wait_that_ends_too_early_is_named_first(cli: CommandLine) -> None:
     sizes = arguments(("M=32", "N=32", "K=64"))
     done = cli.run("look", "pipelines.py::gemm", *sizes, "--reference", "plain", "--json", *LONG)
     verdict = json.loads(done.stdout)["verdict"]
-    lines = (cli.cwd / "pipelines.py").read_text(encoding="utf-8").splitlines()
-    (wait,) = [at + 1 for at, line in enumerate(lines) if "ptx_wait_group(3)" in line]
+    wait = line_of((cli.cwd / "pipelines.py").read_text(encoding="utf-8"), "ptx_wait_group(3)")
     assert done.returncode == 1
     assert verdict["suspects"][0]["line"] == wait
     assert "T.ptx_wait_group(2) would cover it" in verdict["sentence"]

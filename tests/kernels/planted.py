@@ -1,4 +1,4 @@
-"""Kernels with one wrong statement each: a wrong index, a wrong operand, a wrong constant."""
+"""Kernels with one wrong statement each. Nothing here says which: pages show this source."""
 
 import numpy as np
 import tilelang.language as T
@@ -19,7 +19,7 @@ def _attention(Q, K, V):
 
 @tileyard.kernel(reference=lambda A, B: A @ B, shapes={"large": {"M": 1024, "N": 1024, "K": 1024}})
 def product(M, N, K, block=128, depth=32):
-    """C = A @ B, but the tile of B is that of the block's row."""
+    """C = A @ B."""
 
     @T.prim_func
     def main(
@@ -34,7 +34,7 @@ def product(M, N, K, block=128, depth=32):
             T.clear(c)
             for k in T.Pipelined(T.ceildiv(K, depth), num_stages=2):
                 T.copy(A[by * block, k * depth], a)
-                T.copy(B[k * depth, by * block], b)  # wrong: bx
+                T.copy(B[k * depth, by * block], b)
                 T.gemm(a, b, c)
             T.copy(c, C[by * block, bx * block])
 
@@ -43,7 +43,7 @@ def product(M, N, K, block=128, depth=32):
 
 @tileyard.kernel(reference=_softmax, shapes={"large": {"M": 1024, "N": 1024}})
 def softmax(M, N, rows=4):
-    """Softmax of each row, but the weights are divided by the largest one's exponent."""
+    """Softmax of each row."""
 
     @T.prim_func
     def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
@@ -57,7 +57,7 @@ def softmax(M, N, rows=4):
                 x[i, j] = T.exp(x[i, j] - most[i])
             T.reduce_sum(x, total, dim=1)
             for i, j in T.Parallel(rows, N):
-                x[i, j] = x[i, j] / most[i]  # wrong: total
+                x[i, j] = x[i, j] / most[i]
             T.copy(x, Y[bx * rows, 0])
 
     return main
@@ -65,7 +65,7 @@ def softmax(M, N, rows=4):
 
 @tileyard.kernel(reference=_attention, shapes={"large": {"length": 1024, "dim": 64}})
 def attention(length, dim, rows=64, columns=64):
-    """Attention, but earlier weights shrink by another base than that of the weights."""
+    """Attention, with the softmax as the tiles of K and V come."""
     scale = 1.4426950408889634 / dim**0.5
 
     @T.prim_func
@@ -97,7 +97,7 @@ def attention(length, dim, rows=64, columns=64):
                 T.copy(most, before)
                 T.reduce_max(scores, most, dim=1, clear=False)
                 for i in T.Parallel(rows):
-                    shrink[i] = T.exp2((before[i] - most[i]) * 0.25)  # wrong: scale
+                    shrink[i] = T.exp2((before[i] - most[i]) * 0.25)
                 for i, j in T.Parallel(rows, columns):
                     scores[i, j] = T.exp2((scores[i, j] - most[i]) * scale)
                 T.reduce_sum(scores, tile_sum, dim=1)
