@@ -1,12 +1,14 @@
 """Small changes of one statement: other operators, indices, constants, variables, options of tile
-operations. The plausible ones come first. Whether a changed Program is valid and right is for others to
-find out.
+operations, a factor or summand more. The plausible ones come first. Whether a changed Program is valid and
+right is for others to find out.
 """
 
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -36,8 +38,16 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.ir.rewrite import with_expressions
-from tileyard.ir.walk import bodies, expressions, replace_parts, walk, walk_expr
+from tileyard.ir.rewrite import Names, with_expressions
+from tileyard.ir.walk import (
+    bodies,
+    children,
+    expressions,
+    replace_parts,
+    walk,
+    walk_expr,
+    written_region,
+)
 from tileyard.reduce.edits import all_buffers, replace_statements
 
 FAMILIES: tuple[tuple[str, ...], ...] = (
@@ -53,6 +63,12 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("neg", "abs"),
 )
 """Operations that are taken for each other."""
+ARITHMETIC = ("add", "sub", "mul", "div")
+"""Operators that are also tried with the operands grouped in another way."""
+FUNCTIONS = ("exp", "log", "sqrt", "sin", "tanh", "abs", "neg")
+"""Functions of one float that are taken for each other, one of each family."""
+NEUTRAL = {"mul": 1.0, "add": 0.0}
+"""Operations with the number beside which nothing changes."""
 _ORDERED = ("sub", "div", "floordiv", "floormod", "lt", "le", "gt", "ge", "pow")
 _KINDS = ("sum", "max", "min", "abssum", "absmax")
 MOST_NUMBERS = 8
@@ -64,7 +80,8 @@ LARGEST = 4096
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """``stmts`` in the place of statement ``number``. With a ``hole`` a number is looked for, ``start`` is
-    the present one: ``stmts`` then have that. ``rank``: smaller is more plausible.
+    the present one: ``stmts`` then have that. ``rank``: smaller is more plausible. It ``adds`` a loop before
+    or after the statement, or nothing. It ``is_extra`` if it is a factor or summand more.
     """
 
     number: int
@@ -72,6 +89,8 @@ class Change:
     rank: int
     hole: Callable[[float], tuple[Stmt, ...]] | None = None
     start: float = 0.0
+    adds: Literal["", "before", "after"] = ""
+    is_extra: bool = False
     others: Mapping[int, tuple[Stmt, ...]] = field(default_factory=dict)
 
     def apply(self, program: Program, value: float | None = None) -> Program:
@@ -87,10 +106,11 @@ def with_outer(program: Program, numbers: Sequence[int]) -> list[int]:
 
 
 class Changes:
-    """The changes of a Program's statements."""
+    """The changes of a Program's statements. If a result ``is_scaled``, a factor or summand is plausible."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, is_scaled: bool = False) -> None:
         self._program = program
+        self._extra = 1 if is_scaled else 2
         self._stmts = list(walk(program.body))
         self._buffers = all_buffers(program)
         self._scopes = dict(_scopes(program))
@@ -131,26 +151,93 @@ class Changes:
                     and is_float(part.dtype)
                     and abs(float(part.value)) < 1e30
                 ):
-                    yield self._hole(number, stmt, part)
+                    yield _hole(number, stmt, part)
+        yield from self._scaled(number, stmt)
         if isinstance(stmt, If):
             yield Change(number=number, stmts=stmt.then, rank=2)
         elif isinstance(stmt, TileOperation | Store):
             yield Change(number=number, stmts=(), rank=2)
         yield from self._swap(number, stmt)
 
-    def _hole(self, number: int, stmt: Stmt, const: Const) -> Change:
-        def fill(value: float) -> tuple[Stmt, ...]:
-            new = Const(value, const.dtype)
-            return (
-                with_expressions(
-                    stmt,
-                    lambda e: replace_parts(e, lambda p: new if p is const or p == const else None),
-                ),
-            )
+    # ---- factors and summands ---------------------------------------------------------------
 
-        rank = 1 if const.value in (0, 1, -1) else 0
-        start = float(const.value)
-        return Change(number=number, stmts=(stmt,), rank=rank, hole=fill, start=start)
+    def _scaled(self, number: int, stmt: Stmt) -> Iterator[Change]:
+        """A factor or summand more: at each operand of a value, or for a tile that an operation writes or
+        copies out. It is a number, or of a tile with an element for each row, column or element.
+        """
+        if isinstance(stmt, Store | Let):
+            for part in dict.fromkeys(_operands(stmt.value)):
+                for op in NEUTRAL:
+                    hole = _hole(number, stmt, part, op)
+                    yield replace(hole, rank=self._extra, is_extra=True)
+                if isinstance(stmt, Store):
+                    for op, other in self._beside(stmt.buffer, stmt.indices):
+                        if other.dtype == part.dtype:
+                            new = {part: Op(op, (part, other), part.dtype)}
+                            yield Change(number=number, stmts=_with(stmt, new), rank=3)
+        elif isinstance(stmt, Reduce | Gemm):
+            into = written_region(stmt)
+            if into is not None:
+                yield from self._with_loop(number, stmt, into, "after")
+        elif isinstance(stmt, Copy) and self._buffers[stmt.src.buffer].scope != "global":
+            yield from self._with_loop(number, stmt, stmt.src, "before")
+
+    def _with_loop(
+        self, number: int, stmt: Stmt, region: Region, adds: Literal["before", "after"]
+    ) -> Iterator[Change]:
+        dtype = self._buffers[region.buffer].dtype
+        if not is_float(dtype):
+            return
+        names, indices = Names(self._program), list[Expr]()
+        loops: list[tuple[Var, Expr]] = []
+        for start, extent in zip(region.starts, region.extents, strict=True):
+            if extent == Const(1, extent.dtype):
+                indices.append(start)
+                continue
+            var = Var(names.fresh("ijkl"[min(len(loops), 3)]), start.dtype)
+            loops.append((var, extent))
+            indices.append(
+                var if start == Const(0, start.dtype) else Op("add", (start, var), var.dtype)
+            )
+        load = Load(region.buffer, tuple(indices), dtype)
+
+        def make(op: str, other: Expr) -> tuple[Stmt, ...]:
+            value = Op(op, (load, other), dtype)
+            made: Stmt = Store(region.buffer, load.indices, value)
+            for var, extent in reversed(loops):
+                made = For(var, Const(0, var.dtype), extent, "parallel", (made,))
+            return (made, stmt) if adds == "before" else (stmt, made)
+
+        for op, neutral in NEUTRAL.items():
+            hole = partial(lambda op, value: make(op, Const(value, dtype)), op)
+            yield Change(
+                number=number,
+                stmts=(stmt,),
+                rank=self._extra,
+                hole=hole,
+                start=neutral,
+                adds=adds,
+                is_extra=True,
+            )
+        for op, other in self._beside(region.buffer, load.indices):
+            yield Change(number=number, stmts=make(op, other), rank=3, adds=adds)
+
+    def _beside(self, buffer: str, indices: tuple[Expr, ...]) -> Iterator[tuple[str, Load]]:
+        """Operations with the elements of tiles that belong to an element: of its row, its column, or all."""
+        own = self._buffers[buffer]
+        for one in self._buffers.values():
+            if one.name == buffer or one.dtype != own.dtype or one.scope in ("global", "barrier"):
+                continue
+            fits = [indices] if one.shape == own.shape else []
+            if len(one.shape) == 1 < len(own.shape):
+                fits = [
+                    (at,)
+                    for at, size in zip(indices, own.shape, strict=True)
+                    if size == one.shape[0]
+                ]
+            for places in fits:
+                for name in ("mul", "div", "add", "sub"):
+                    yield name, Load(one.name, places, one.dtype)
 
     def _swap(self, number: int, stmt: Stmt) -> Iterator[Change]:
         """The statement and the next one of its body in the other order."""
@@ -164,86 +251,103 @@ class Changes:
     # ---- statements -------------------------------------------------------------------------
 
     def _variants(self, stmt: Stmt) -> Iterator[tuple[int, Stmt]]:
-        replace = msgspec.structs.replace
         match stmt:
             case Store() | Atomic():
                 for rank, value in self._exprs(stmt.value):
-                    yield rank, replace(stmt, value=value)
+                    yield rank, msgspec.structs.replace(stmt, value=value)
                 for rank, indices in self._tuples(stmt.indices):
-                    yield rank, replace(stmt, indices=indices)
+                    yield rank, msgspec.structs.replace(stmt, indices=indices)
                 for name in self._alike(stmt.buffer):
-                    yield 2, replace(stmt, buffer=name)
+                    yield 2, msgspec.structs.replace(stmt, buffer=name)
                 if isinstance(stmt, Store):
                     old = Load(stmt.buffer, stmt.indices, stmt.value.dtype)
                     for op in ("add", "mul", "max"):
-                        yield 3, replace(stmt, value=Op(op, (old, stmt.value), stmt.value.dtype))
+                        yield (
+                            3,
+                            msgspec.structs.replace(
+                                stmt, value=Op(op, (old, stmt.value), stmt.value.dtype)
+                            ),
+                        )
                 else:
                     for kind in ("add", "max", "min"):
-                        yield 1, replace(stmt, kind=kind)
+                        yield 1, msgspec.structs.replace(stmt, kind=kind)
             case Let():
                 for rank, value in self._exprs(stmt.value):
-                    yield rank, replace(stmt, value=value)
+                    yield rank, msgspec.structs.replace(stmt, value=value)
             case For():
                 for rank, extent in self._exprs(stmt.extent):
-                    yield rank, replace(stmt, extent=extent)
+                    yield rank, msgspec.structs.replace(stmt, extent=extent)
                 for rank, start in self._exprs(stmt.start):
-                    yield rank + 1, replace(stmt, start=start)
+                    yield rank + 1, msgspec.structs.replace(stmt, start=start)
                 one = Const(1, stmt.extent.dtype)
-                yield 1, replace(stmt, extent=Op("add", (stmt.extent, one), stmt.extent.dtype))
-                yield 1, replace(stmt, extent=Op("sub", (stmt.extent, one), stmt.extent.dtype))
+                yield (
+                    1,
+                    msgspec.structs.replace(
+                        stmt, extent=Op("add", (stmt.extent, one), stmt.extent.dtype)
+                    ),
+                )
+                yield (
+                    1,
+                    msgspec.structs.replace(
+                        stmt, extent=Op("sub", (stmt.extent, one), stmt.extent.dtype)
+                    ),
+                )
             case If() | While():
                 for rank, cond in self._exprs(stmt.cond):
-                    yield rank, replace(stmt, cond=cond)
-                yield 1, replace(stmt, cond=Op("not", (stmt.cond,), "bool"))
+                    yield rank, msgspec.structs.replace(stmt, cond=cond)
+                yield 1, msgspec.structs.replace(stmt, cond=Op("not", (stmt.cond,), "bool"))
             case Copy() | Fill() | Gemm() | SparseGemm() | Reduce():
                 yield from self._operations(stmt)
             case _:
                 pass
 
     def _operations(self, stmt: AnyTileOperation) -> Iterator[tuple[int, Stmt]]:
-        replace = msgspec.structs.replace
         for name in ("transpose_a", "transpose_b", "clear"):
             if name in stmt.__struct_fields__:
-                yield 1, replace(stmt, **{name: not getattr(stmt, name)})
+                yield 1, msgspec.structs.replace(stmt, **{name: not getattr(stmt, name)})
         if isinstance(stmt, Fill):
             for name in self._buffers:
-                yield 2, replace(stmt, dst=self._whole(name))
+                yield 2, msgspec.structs.replace(stmt, dst=self._whole(name))
             for rank, value in self._exprs(stmt.value):
-                yield rank, replace(stmt, value=value)
+                yield rank, msgspec.structs.replace(stmt, value=value)
         if isinstance(stmt, Reduce):
             for kind in _KINDS:
-                yield 1, replace(stmt, kind=kind)
+                yield 1, msgspec.structs.replace(stmt, kind=kind)
             for axis in range(len(stmt.src.starts)):
-                yield 1, replace(stmt, axis=axis)
+                yield 1, msgspec.structs.replace(stmt, axis=axis)
         fields = [
             name for name in stmt.__struct_fields__ if isinstance(getattr(stmt, name), Region)
         ]
         for name in fields:
             for rank, region in self._regions(getattr(stmt, name)):
-                yield rank, replace(stmt, **{name: region})
+                yield rank, msgspec.structs.replace(stmt, **{name: region})
         if len(fields) > 2:
             first, second = fields[0], fields[-2]
-            yield 1, replace(stmt, **{first: getattr(stmt, second), second: getattr(stmt, first)})
+            yield (
+                1,
+                msgspec.structs.replace(
+                    stmt, **{first: getattr(stmt, second), second: getattr(stmt, first)}
+                ),
+            )
         elif isinstance(stmt, Copy):
-            yield 2, replace(stmt, src=stmt.dst, dst=stmt.src)
+            yield 2, msgspec.structs.replace(stmt, src=stmt.dst, dst=stmt.src)
 
     def _whole(self, name: str) -> Region:
         shape = self._buffers[name].shape
         return Region(name, tuple(Const(0, size.dtype) for size in shape), shape)
 
     def _regions(self, region: Region) -> Iterator[tuple[int, Region]]:
-        replace = msgspec.structs.replace
         shape = self._buffers[region.buffer].shape
         for name in self._alike(region.buffer):
-            yield 2, replace(region, buffer=name)
+            yield 2, msgspec.structs.replace(region, buffer=name)
         for axis, (start, extent) in enumerate(zip(region.starts, region.extents, strict=True)):
             if extent == shape[axis]:  # there is no other place
                 continue
             for rank, other in (*self._exprs(start), *self._strides(start, extent)):
                 starts = (*region.starts[:axis], other, *region.starts[axis + 1 :])
-                yield rank, replace(region, starts=starts)
+                yield rank, msgspec.structs.replace(region, starts=starts)
         for left, right in itertools.combinations(range(len(region.starts)), 2):
-            yield 2, replace(region, starts=_swapped(region.starts, left, right))
+            yield 2, msgspec.structs.replace(region, starts=_swapped(region.starts, left, right))
 
     def _strides(self, start: Expr, extent: Expr) -> Iterator[tuple[int, Expr]]:
         """The places of tiles, as multiples of the extent by each variable."""
@@ -294,6 +398,10 @@ class Changes:
             if expr.name in family:
                 for name in family:
                     yield 1, Op(name, expr.args, expr.dtype)
+        if expr.name in FUNCTIONS:
+            for name in FUNCTIONS:
+                yield 2, Op(name, expr.args, expr.dtype)
+        yield from ((2, other) for other in _regrouped(expr))
         if expr.name in _ORDERED:
             yield 1, Op(expr.name, (expr.args[1], expr.args[0]), expr.dtype)
         if expr.name == "select":
@@ -370,10 +478,55 @@ def _scopes(program: Program) -> Iterator[tuple[int, _Scope]]:
     return inside(program.body, given, ())
 
 
+def _hole(number: int, stmt: Stmt, part: Expr, op: str = "") -> Change:
+    """A number is looked for in the place of the constant ``part``, or with ``op`` beside the ``part``."""
+
+    def fill(value: float) -> tuple[Stmt, ...]:
+        const = Const(value, part.dtype)
+        new = Op(op, (part, const), part.dtype) if op else const
+        return _with(stmt, {part: new})
+
+    if op or not isinstance(part, Const):
+        return Change(number=number, stmts=(stmt,), rank=2, hole=fill, start=NEUTRAL[op])
+    rank, start = 1 if part.value in (0, 1, -1) else 0, float(part.value)
+    return Change(number=number, stmts=(stmt,), rank=rank, hole=fill, start=start)
+
+
 def _swapped(exprs: tuple[Expr, ...], left: int, right: int) -> tuple[Expr, ...]:
     changed = list(exprs)
     changed[left], changed[right] = exprs[right], exprs[left]
     return tuple(changed)
+
+
+def _with(stmt: Stmt, known: Mapping[Expr, Expr]) -> tuple[Stmt, ...]:
+    """A statement with other expressions in the place of these."""
+    return (with_expressions(stmt, lambda expr: replace_parts(expr, known.get)),)
+
+
+def _regrouped(expr: Op) -> Iterator[Expr]:
+    """``(a + b) * c`` as ``a + (b * c)``, and the other way, with one of the operators changed or none."""
+    if expr.name not in ARITHMETIC or not is_float(expr.dtype):
+        return
+    left, right = expr.args
+    for name in ARITHMETIC:
+        if isinstance(left, Op) and left.name in ARITHMETIC:
+            for outer, inner in ((left.name, name), (name, expr.name)):
+                regrouped = Op(inner, (left.args[1], right), expr.dtype)
+                yield Op(outer, (left.args[0], regrouped), expr.dtype)
+        if isinstance(right, Op) and right.name in ARITHMETIC:
+            for outer, inner in ((right.name, name), (name, expr.name)):
+                regrouped = Op(inner, (left, right.args[0]), expr.dtype)
+                yield Op(outer, (regrouped, right.args[1]), expr.dtype)
+
+
+def _operands(expr: Expr) -> Iterator[Expr]:
+    """The float parts of a value that are no constants, without those of indices and conditions."""
+    if isinstance(expr, Const) or not is_float(expr.dtype):
+        return
+    yield expr
+    if isinstance(expr, Op | Cast):
+        for part in children(expr):
+            yield from _operands(part)
 
 
 def _values(stmt: Stmt) -> tuple[Expr, ...]:

@@ -21,6 +21,7 @@ from tileyard.look.block_run import BlockRun
 from tileyard.look.changes import with_outer
 from tileyard.look.history import Flat, History
 from tileyard.look.layouts import find_layouts
+from tileyard.look.patterns import MOST_COMPARED, Compared
 from tileyard.look.quick_run import Block, Expects, QuickRun, are_blocks_apart, list_blocks
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
 from tileyard.look.repairs import Problem, Search, Seeker
@@ -46,7 +47,7 @@ MOST_WAYS = 4
 class Subject:
     """A Program without open sizes or scalars, its source lines and inputs; ``expected`` and ``refer``
     are None without a reference. ``sizes`` are its own in words, ``notes`` what is to be said about it.
-    ``architecture``: what it is planned for, empty if it is not.
+    ``architecture``: what it is planned for, empty if it is not. ``numbers``: its sizes and config by name.
     """
 
     program: Program
@@ -58,6 +59,7 @@ class Subject:
     about: About = field(default_factory=About)
     notes: tuple[str, ...] = ()
     architecture: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class Looker:
@@ -80,6 +82,7 @@ class Looker:
         self._missing: tuple[str, int] | None = None
         self._is_shared = not are_blocks_apart(subject.program)
         self._writers: dict[str, NDArray[np.int32]] = {}
+        self._pattern = ""
         self._namer = Namer(subject.program, subject.lines)
 
     def look(self, block: Block | None = None) -> Look:
@@ -155,6 +158,7 @@ class Looker:
             )
             return middle
         self._writers = run.writers
+        self._pattern = next(filter(None, self._find_patterns(run)), "")
         if len(done) < len(blocks):
             self._notes.append(
                 f"{len(done)} of {len(blocks)} blocks were run to look for a wrong element: there was no "
@@ -171,6 +175,15 @@ class Looker:
                         f"{count_of(missing, 'element')} of {name} are written by no block."
                     )
         return middle
+
+    def _find_patterns(self, run: QuickRun) -> Iterator[str]:
+        """How the reference follows from the kernel's values, for each output with wrong elements."""
+        expected = dict(zip(run.writers, self._subject.expected or (), strict=True))
+        for name in run.wrong(list(expected.values())):
+            places, got = run.results(name, MOST_COMPARED)
+            shape = run.writers[name].shape
+            compared = Compared(shape=shape, places=places, got=got, expected=expected[name])
+            yield compared.describe(self._subject.numbers)
 
     def _run_to(
         self, block: Block, blocks: Sequence[Block], *, is_before: bool = False
@@ -240,6 +253,7 @@ class Looker:
             search=search,
             sizes=sizes,
             reads=tuple(suspects_of_influences(measured, namer)),
+            pattern="" if is_order else self._pattern,
         )
         ways = tuple(
             self._way(run, output, place, measured if place == first else ())
@@ -265,7 +279,7 @@ class Looker:
             output=output,
             index=tuple(int(i) for i in np.unravel_index(place, array.shape)),
             got=_plain(array.reshape(-1)[place]),
-            want=_plain(expected[at].value(place)),
+            want=_plain(float(expected[at].values(np.array([place]))[0])),
             parts=describe_way(run.history, slice_back(run.history, output, place)),
             influences=influences,
         )
@@ -332,6 +346,8 @@ class Looker:
             is_whole=has_all,
             is_shared=self._is_shared,
             sizes=subject.sizes,
+            numbers=subject.numbers,
+            is_scaled=bool(self._pattern),
         )
 
     def _shrink(self) -> Problem | None:
@@ -372,6 +388,8 @@ class Looker:
                 is_whole=True,
                 is_shared=self._is_shared,
                 sizes=subject.sizes,
+                numbers=subject.numbers,
+                is_scaled=bool(self._pattern),
             )
         return None
 
@@ -391,7 +409,7 @@ class Looker:
                 continue
             box = tuple(slice(s, s + e) for s, e in zip(*windows[name], strict=True))
             flat = np.arange(array.size).reshape(array.shape)[box]
-            want = np.array([expected[at].value(int(place)) for place in flat.reshape(-1)])
+            want = expected[at].values(flat.reshape(-1))
             mask = np.zeros(array.size, np.float32)
             mask[wrong.get(name, np.zeros(0, np.int64))] = 1
             yield ShownOutput(

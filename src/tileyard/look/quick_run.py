@@ -29,8 +29,8 @@ class Expects(Protocol):
     def find_wrong(self, places: Flat, got: Array) -> NDArray[np.bool_]:
         """Which of the elements at these flat positions are wrong with the values ``got``."""
 
-    def value(self, place: int) -> float:
-        """What is expected of an element."""
+    def values(self, places: Flat) -> NDArray[np.float64]:
+        """What is expected of these elements."""
 
 
 def list_blocks(program: Program) -> Iterator[Block]:
@@ -133,6 +133,11 @@ class QuickRun(NestRun):
     def value(self, output: str, place: int) -> float:
         """An output's element."""
         return float(self._memory.array(output).reshape(-1)[place])
+
+    def results(self, output: str, most: int) -> tuple[Flat, NDArray[np.float64]]:
+        """The first ``most`` elements of an output that were written so far, and their values."""
+        places = np.flatnonzero(self.writers[output])[:most]
+        return places, self._memory.array(output).reshape(-1)[places].astype(np.float64)
 
     def has_missing(self) -> bool:
         """Whether an element of an output was not written that had no content before."""

@@ -1,49 +1,68 @@
 """Looks for the wrong statement: which small change of one statement makes all results right."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from tileyard.base.errors import BindError, InvalidProgramError, KernelFault
-from tileyard.ir.nodes import Program
+from tileyard.ir.dtypes import is_float
+from tileyard.ir.nodes import Const, Program, Store
 from tileyard.ir.printer import print_statement
 from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
-from tileyard.ir.walk import number_statements, walk
+from tileyard.ir.walk import expressions, number_statements, walk, walk_expr
 from tileyard.look.changes import Change, Changes
-from tileyard.look.quick_run import Block, Expects, QuickRun
+from tileyard.look.patterns import list_names, name_numbers
+from tileyard.look.quick_run import Block, Expects, QuickRun, list_blocks
 
 LARGER = 2
 """The rank from which on changes are larger: they count only if there is no smaller one."""
 SLOWER, SPARE_S = 10.0, 0.05
 """How many times as long as the kernel a changed one may take, and how many seconds more."""
-MOST_STEPS = 6
+CLOSE = 1e-4
+"""Relative difference up to which another number is tried in the place of a solution."""
+MOST_STEPS = 8
 """Numbers that are tried in the place of one constant."""
 _FAILURES = (InvalidProgramError, BindError, KernelFault, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number that was found, the statement that has it, too, or -1, and what it is in terms of sizes."""
+
+    value: float
+    same_as: int = -1
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Repair:
-    """A change of one statement with which all results are right: the statement ``before`` and ``after`` as
-    text, empty ``after`` if it is left out.
+    """A change of one statement with which all results are right in ``blocks`` blocks: the statement
+    ``before`` and ``after`` as text, empty ``after`` if it is left out. ``found`` is a new number in it.
     """
 
     number: int
     before: str
     after: str
     rank: int
+    blocks: int = 0
+    found: Number | None = None
 
 
 @dataclass(kw_only=True)
 class Search:
     """The result of a search: the ``repairs``, and how many of ``total`` changes were ``tried``. It
-    ``has_enough`` if it tried no larger change after it had found a small one.
+    ``has_enough`` if it tried no larger change after it had found a small one. The Program has ``blocks``
+    blocks.
     """
 
     repairs: list[Repair] = field(default_factory=list)
     tried: int = 0
     total: int = 0
     has_enough: bool = False
+    blocks: int = 1
 
     @property
     def is_whole(self) -> bool:
@@ -56,7 +75,8 @@ class Problem:
     """Wrong results: the Program, its inputs, what is expected, the ``blocks`` that have to be right, and
     one wrong element. With ``is_whole`` these are all blocks, and no element may be missing; else a
     change is also tried on the ``rest``, if there is time. With ``is_shared`` blocks see what others
-    wrote, so results count once all have run. ``sizes`` are in words.
+    wrote, so results count once all have run. ``sizes`` are in words, ``numbers`` by name. It
+    ``is_scaled`` if the reference is known to be the kernel's value with a factor or summand.
     """
 
     program: Program
@@ -69,6 +89,8 @@ class Problem:
     is_shared: bool = False
     rest: Sequence[Block] = ()
     sizes: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    is_scaled: bool = False
 
 
 class Seeker:
@@ -86,7 +108,15 @@ class Seeker:
         own = self._run(problem.program, problem.blocks)
         self._most_s = SLOWER * (now() - began_s) + SPARE_S
         self._least, self._is_strict = own.written_count(), not own.has_slow
-        self._want = problem.expected[list(own.writers).index(problem.output)].value(problem.place)
+        expects = problem.expected[list(own.writers).index(problem.output)]
+        self._want = float(expects.values(np.array([problem.place]))[0])
+        self._known = {
+            float(part.value): number
+            for number, stmt in number_statements(problem.program)
+            for expr in expressions(stmt)
+            for part in walk_expr(expr)
+            if isinstance(part, Const) and is_float(part.dtype)
+        }
 
     def _run(self, program: Program, blocks: Sequence[Block]) -> QuickRun:
         run = self._open(program)
@@ -105,28 +135,38 @@ class Seeker:
         """Try changes of these statements, and then of the others, until it is late; larger ones only if
         there is no smaller one, or if it ``tries_all``.
         """
-        all_changes, program = Changes(self._problem.program), self._problem.program
+        program = self._problem.program
+        all_changes = Changes(program, is_scaled=self._problem.is_scaled)
         others = [n for n, _ in number_statements(program) if n not in numbers]
         changes = all_changes.of(numbers) + all_changes.of(others)
-        found = Search(total=len(changes))
+        found = Search(total=len(changes), blocks=len(list(list_blocks(program))))
         for change in changes:
             least = min((one.rank for one in found.repairs), default=change.rank)
+            if change.is_extra and least < change.rank < LARGER:
+                found.total -= 1  # a better number for a constant is the same factor
+                continue
             if change.rank > max(least, LARGER - 1) and not tries_all:
                 found.has_enough = True
             if found.has_enough or self._is_late():
                 break
             found.tried += 1
-            solved = self._solve(change)
-            if solved is not None and self._is_right_elsewhere(solved):
-                found.repairs.append(self._describe(change, solved))
+            for program, number in self._solve(change):
+                blocks = self._count_right(program)
+                if blocks:
+                    repair = self._describe(change, program)
+                    found.repairs.append(replace(repair, blocks=blocks, found=number))
         return found
 
     def _describe(self, change: Change, program: Program) -> Repair:
         own = self._problem.program
         before = list(walk(own.body))[change.number]
+        inner = list(walk(program.body))[change.number :]
         after = ""
-        if change.stmts:
-            after = print_statement(program, list(walk(program.body))[change.number])
+        if change.adds:
+            made = next(one for one in inner if isinstance(one, Store))
+            after = f"{print_statement(program, made)}, {change.adds} this statement"
+        elif change.stmts:
+            after = print_statement(program, inner[0])
         if change.others:
             after += ", before this statement"
         return Repair(
@@ -136,12 +176,14 @@ class Seeker:
             rank=change.rank,
         )
 
-    def _solve(self, change: Change) -> Program | None:
-        """The Program with the change if all is right then, else None."""
+    def _solve(self, change: Change) -> Iterator[tuple[Program, Number | None]]:
+        """The Program with the change if all is right then, and a new number in it."""
         if change.hole is not None:
-            return self._solve_hole(change)
+            yield from self._solve_hole(change)
+            return
         program = change.apply(self._problem.program)
-        return program if self._is_right(program) else None
+        if self._is_right(program):
+            yield program, None
 
     def _is_right(self, program: Program) -> bool:
         problem = self._problem
@@ -160,27 +202,28 @@ class Seeker:
             return False
         return run.written_count() >= self._least
 
-    def _is_right_elsewhere(self, program: Program) -> bool:
-        """Whether all other blocks are right too, as far as there is time for them."""
+    def _count_right(self, program: Program) -> int:
+        """The number of blocks that are right, of all for which there is time; 0 if one of them is wrong."""
         problem = self._problem
         if not problem.rest:
-            return True
+            return len(problem.blocks)
         own, run = (QuickRun(one, problem.arrays) for one in (problem.program, program))
-        is_whole = True
         for block in problem.rest:
             if self._is_late():
-                is_whole = False
                 break
             own.run_block(block)
             try:
                 run.run_block(block)
             except _FAILURES:
-                return False
+                return 0
+        is_whole = run.count == len(problem.rest)
         if run.wrong(problem.expected) or (is_whole and run.has_missing()):
-            return False
-        return run.written_count() >= own.written_count()
+            return 0
+        if run.written_count() < own.written_count():
+            return 0
+        return max(run.count, len(problem.blocks))
 
-    def _solve_hole(self, change: Change) -> Program | None:
+    def _solve_hole(self, change: Change) -> Iterator[tuple[Program, Number]]:
         """Look for a number, by the secant method, with which the wrong element is right."""
         output, place, want = self._problem.output, self._problem.place, self._want
 
@@ -195,21 +238,31 @@ class Seeker:
         left = change.start
         right = left * 1.25 if left else 1.0
         at_left, at_right = miss(left), miss(right)
+        if at_left == at_right:
+            return
         for _ in range(MOST_STEPS):
-            if not math.isfinite(at_left) or not math.isfinite(at_right) or at_left == at_right:
-                return None
+            if not math.isfinite(at_left + at_right) or at_left == at_right:
+                break
             value = right - at_right * (right - left) / (at_right - at_left)
             if not math.isfinite(value) or abs(value) > 1e30:
-                return None
+                break
             left, at_left, right, at_right = right, at_right, value, miss(value)
             if abs(at_right) <= 1e-6 * max(abs(want), 1e-30):
                 break
-        for value in (
-            float(f"{right:.3g}"),
-            float(f"{right:.5g}"),
-            right,
-        ):  # a short one if that will do
-            program = change.apply(self._problem.program, value)
+        for number in self._candidates(right):
+            program = change.apply(self._problem.program, number.value)
             if self._is_right(program):
-                return program
-        return None
+                yield program, number
+                return
+
+    def _candidates(self, found: float) -> Iterator[Number]:
+        """Numbers near the solution: those of the Program and of the sizes, round ones; then itself.
+        Last all numbers of the sizes, as the solution may not be one, or not the only one.
+        """
+        sizes = self._problem.numbers
+        named = list(name_numbers(sizes).values())
+        near = [*self._known, *named, *(float(f"{found:.{digits}g}") for digits in (3, 6))]
+        near = [value for value in near if abs(value - found) <= CLOSE * abs(found)]
+        for value in dict.fromkeys([*near, found, *named]):
+            names = tuple(list_names(value, sizes))
+            yield Number(value=value, same_as=self._known.get(value, -1), names=names)

@@ -9,14 +9,14 @@ from tileyard.ir.nodes import Program
 from tileyard.ir.printer import print_statement
 from tileyard.ir.walk import walk
 from tileyard.look.records import Influence, Suspect, Verdict, Way
-from tileyard.look.repairs import LARGER, Repair, Search
+from tileyard.look.repairs import LARGER, Number, Repair, Search
 from tileyard.sync.findings import Finding
 
 _HOW = {"uninitialised": "undefined", "out of bounds": "failed", "deadlock": "failed"}
 
 
 class Namer:
-    """Names statements by their lines."""
+    """Names statements by their lines, and numbers by what has them as well."""
 
     def __init__(self, program: Program, lines: Mapping[int, SourceLine]) -> None:
         self._texts = [print_statement(program, stmt) for stmt in walk(program.body)]
@@ -36,6 +36,15 @@ class Namer:
             before=repair.before if repair else self._texts[number],
             after=repair.after if repair else "",
         )
+
+    def explain(self, number: Number | None) -> str:
+        """What a number is, with a semicolon before it; empty if that is not known."""
+        if number is None or not (number.names or self.line(number.same_as)):
+            return ""
+        line = self.line(number.same_as)
+        known = [f"is also in line {line}"] if line else []
+        known += [f"equals {' and '.join(number.names)}"] if number.names else []
+        return f"; {number.value!r} {', and '.join(known)}"
 
     def number_at(self, line: int) -> int:
         """The first statement of a line, -1 if there is none."""
@@ -59,8 +68,9 @@ def suspects_of_findings(findings: Sequence[Finding], namer: Namer) -> Iterator[
                 yield namer.suspect(number, how, why)
 
 
-def suspects_of_repairs(repairs: Sequence[Repair], namer: Namer) -> Iterator[Suspect]:
+def suspects_of_repairs(search: Search, namer: Namer, sizes: str) -> Iterator[Suspect]:
     """The statements whose change makes all results right, each once, the more plausible change first."""
+    repairs = search.repairs
     seen: set[int] = set()
     small = find_small(repairs)
     for one in sorted(repairs, key=lambda one: one.rank):
@@ -69,7 +79,9 @@ def suspects_of_repairs(repairs: Sequence[Repair], namer: Namer) -> Iterator[Sus
         seen.add(one.number)
         what = f"with `{one.after}`" if one.after else "without it"
         more = "" if one.number in small else ", but that is a larger change"
-        yield namer.suspect(one.number, "change", f"{what} all results are right{more}", one)
+        where = _tried_at(search, [one], sizes)
+        why = f"{what} all results are right{where}{namer.explain(one.found)}{more}"
+        yield namer.suspect(one.number, "change", why, one)
 
 
 def suspects_of_influences(influences: Sequence[Influence], namer: Namer) -> Iterator[Suspect]:
@@ -96,7 +108,8 @@ class Evidence:
     """What was found about a wrong element. ``findings`` are the statements that ``tileyard check`` names
     in the block; they ``explain`` the element if it is right in the order of the text, or if something
     was undefined. It ``is_whole`` if the whole block was recorded. ``reads`` are the statements that read
-    what the reference does not depend on.
+    what the reference does not depend on. ``pattern``: how the reference follows from the kernel's
+    values, empty if that is not known.
     """
 
     findings: Sequence[Suspect] = ()
@@ -105,6 +118,7 @@ class Evidence:
     search: Search | None = None
     sizes: str = ""
     reads: Sequence[Suspect] = ()
+    pattern: str = ""
 
 
 def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
@@ -125,15 +139,17 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
     wrong = (
         f"{way.output}[{index}] is {_number(way.got)}, and the reference has {_number(way.want)}"
     )
+    pattern = f" {evidence.pattern[0].upper()}{evidence.pattern[1:]}." if evidence.pattern else ""
     limits = [] if search is None else [_about_search(search)]
-    repairs = () if search is None else tuple(suspects_of_repairs(search.repairs, namer))
+    repairs = () if search is None else tuple(suspects_of_repairs(search, namer, evidence.sizes))
     if findings and evidence.explain:
         answer, found = f"see {_at(findings)}: {findings[0].why}", findings
     elif search is not None and repairs:
         small = find_small(search.repairs)
-        likely = [one for one in repairs if one.number in small]
+        likely = sorted((one for one in repairs if one.number in small), key=lambda one: one.line)
         verb, each = ("is", "") if len(likely) == 1 else ("are", " each")
-        answer = f"{_at(likely)} {verb} where a small change{each} makes all results right"
+        where = _tried_at(search, search.repairs, evidence.sizes)
+        answer = f"{_at(likely)} {verb} where a small change{each} makes all results right{where}"
         found = (*repairs, *findings)
         limits.append(
             f"Such a change was found in {count_of(len(repairs), 'statement')}; "
@@ -150,7 +166,7 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         answer = f"the wrong statement was not found among the {took} that took part"
         found = findings
     return Verdict(
-        sentence=f"{wrong}: {answer}.",
+        sentence=f"{wrong}: {answer}.{pattern}",
         suspects=tuple(dict.fromkeys(found)),
         limits=tuple(f"{one}." for one in limits),
         tried=0 if search is None else search.tried,
@@ -165,6 +181,14 @@ def find_small(repairs: Sequence[Repair]) -> frozenset[int]:
     return frozenset(one.number for one in repairs if one.rank <= least)
 
 
+def _tried_at(search: Search, repairs: Sequence[Repair], sizes: str) -> str:
+    """At which sizes and in how many blocks the repairs were tried, in parentheses."""
+    blocks = min(one.blocks for one in repairs)
+    some = f"in {blocks} of {count_of(search.blocks, 'block')}" if blocks < search.blocks else ""
+    parts = [one for one in (f"at {sizes}" if sizes else "", some) if one]
+    return f" (tried {', '.join(parts)})" if parts else ""
+
+
 def _about_search(search: Search) -> str:
     count, more = f"All {search.total}", ""
     if not search.is_whole:
@@ -173,7 +197,8 @@ def _about_search(search: Search) -> str:
         more = f"; the others {why}"
     none = "" if search.repairs else "; none makes all results right"
     return (
-        f"{count} changes of operators, indices, constants, variables, options and order were tried, "
+        f"{count} changes of operators, indices, constants, variables, options and order, and factors and "
+        "summands more, were tried, "
         f"one at a time{none}{more}"
     )
 

@@ -228,9 +228,9 @@ class Expected:
         wrong: NDArray[np.bool_] = ~(fine | (g == w) | (np.isnan(g) & np.isnan(w)))
         return wrong
 
-    def value(self, place: int) -> float:
-        """The expected value of an element."""
-        return float(self._want[place])
+    def values(self, places: NDArray[np.int64]) -> Doubles:
+        """The expected values of the elements at these flat positions."""
+        return self._want[places].astype(np.float64)
 
 
 def _double(allowed: Tolerance) -> Tolerance:

@@ -114,6 +114,15 @@ class _Opener:
             refer=refer,
             sizes=", ".join(f"{key}={value}" for key, value in arguments.items()),
             about=_describe(found, request),
+            numbers={
+                key: float(value)
+                for key, value in {
+                    **found.parameters.defaults,
+                    **arguments,
+                    **request.config,
+                }.items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
+            },
             architecture="" if is_settled else request.architecture,
             notes=tuple(
                 f"{one.message}: its asynchronous operations are over at once here."

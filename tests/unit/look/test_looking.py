@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
 from tileyard.look.block_run import BlockRun
 from tileyard.look.looking import Looker, Subject
+from tileyard.look.patterns import Compared
 from tileyard.look.records import Look
 from tileyard.look.slices import slice_back
 from tileyard.measure.compare import Expected
@@ -123,8 +124,56 @@ def split(A: float32[4, 12], C: inout.float32[4]):
     for j in parallel(4):
         atomic_add(C[j], sum[j])
 """
+NORM = """
+def norm(X: float32[8, 16], Y: out.float32[8, 16]):
+    bx: grid[2]
+    threads(32)
+    x: fragment.float32[4, 16]
+    s: fragment.float32[4, 16]
+    total: fragment.float32[4]
+    squares: fragment.float32[4]
+
+    copy(X[bx * 4 : +4, :], x)
+    reduce(x, total, kind="sum", axis=1)
+    for i, j in parallel(4, 16):
+        x[i, j] = x[i, j] - total[i] / 16.0
+    for i_1, j_1 in parallel(4, 16):
+        s[i_1, j_1] = x[i_1, j_1] * x[i_1, j_1]
+    reduce(s, squares, kind="sum", axis=1)
+    for i_2, j_2 in parallel(4, 16):
+        x[i_2, j_2] = x[i_2, j_2] * rsqrt(squares[i_2] * 0.0625 + 0.25)
+    copy(x, Y[bx * 4 : +4, :])
+"""
+SCORES = """
+def scores(Q: float32[8, 16], K: float32[8, 16], O: out.float32[8, 8]):
+    bx: grid[2]
+    threads(32)
+    q: shared.float32[4, 16]
+    k: shared.float32[8, 16]
+    w: fragment.float32[4, 8]
+    most: fragment.float32[4]
+    total: fragment.float32[4]
+
+    copy(Q[bx * 4 : +4, :], q)
+    copy(K, k)
+    gemm(q, k, w, transpose_b=True, clear=True)
+    reduce(w, most, kind="max", axis=1)
+    for i, j in parallel(4, 8):
+        w[i, j] = exp((w[i, j] - most[i]) * 0.25)
+    reduce(w, total, kind="sum", axis=1)
+    for i_1, j_1 in parallel(4, 8):
+        w[i_1, j_1] = w[i_1, j_1] / total[i_1]
+    copy(w, O[bx * 4 : +4, :])
+"""
+MISSING = {
+    "1/N of a mean": (NORM, " / 16.0"),
+    "the scale of scores": (SCORES, " * 0.25"),
+    "the sum of weights": (SCORES, " / total[i_1]"),
+    "a summand": (PRODUCT, " + 1.0"),
+}
+"""What may be missing: the right text, and the part of it that the wrong one does not have."""
 TEXTS = {"split": SPLIT, "product": PRODUCT, "rows": ROWS, "scan": SCAN, "pipeline": PIPELINE}
-NUMBER_OF_MISTAKES = 6
+NUMBER_OF_MISTAKES = 5
 """Mistakes that are planted in each Program."""
 MOST_NAMED = 3
 """Most lines that a verdict names."""
@@ -156,6 +205,7 @@ def subject_of(text: str, right: str) -> Subject:
         arrays=arrays,
         expected=[Expected(one, "float32", None) for one in refer(arrays)],
         refer=refer,
+        numbers={"N": arrays[0].shape[-1]},
     )
 
 
@@ -267,6 +317,58 @@ def test_planted_mistakes_are_named_or_nothing_is(name: str) -> None:
         assert len(verdict.lines) <= MOST_NAMED, (text, verdict)
         alone += len(verdict.lines) == 1
     assert alone >= NUMBER_OF_MISTAKES / 3
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_what_is_missing_is_found_with_its_number(case: str) -> None:
+    """A factor, divisor or summand that a statement does not have; the statement as it should be is shown."""
+    right, part = MISSING[case]
+    line = next(at for at, text in enumerate(right.split("\n")) if part in text)
+    found = look(right.replace(part, ""), right).verdict
+    (suspect,) = [one for one in found.suspects if one.line == line]
+    expected = right.split("\n")[line].strip().replace("/ 16.0", "* 0.0625")
+    assert suspect.after.replace("(", "").replace(")", "") == expected.replace("(", "").replace(
+        ")", ""
+    )
+
+
+def test_a_sum_in_the_place_of_a_mean_is_described() -> None:
+    """The factor in terms of the sizes, and where it may be: after the sum, or before the copy."""
+    right = NORM.replace("rsqrt(squares[i_2] * 0.0625 + 0.25)", "0.0625")
+    found = look(right.replace(" * 0.0625", " * 1.0"), right).verdict
+    assert "The reference is 1/16 of the kernel's value everywhere" in found.sentence
+    assert "(checked in all 128 elements); 16 is N." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: 3 * x, "3 times the kernel's value everywhere (checked in all 24 elements)"),
+        (
+            lambda x: x / 6,
+            "1/6 of the kernel's value everywhere (checked in all 24 elements); 6 is N",
+        ),
+        (lambda x: x - 0.5, "0.5 less than the kernel's value everywhere"),
+        (lambda x: x * [[1], [2], [3], [5]], "1 in row 0 and 5 in row 3"),
+        (lambda x: x + np.arange(6), "0 in column 0 and 5 in column 5"),
+        (lambda x: x * x, ""),
+        (lambda x: np.where(x == x.max(), 0, x * 2), ""),
+    ],
+)
+def test_how_the_reference_follows_from_the_kernels_values(
+    change: Callable[[Array], Array], words: str
+) -> None:
+    """By one number, or by one for each row or column; nothing is said if an element does not fit."""
+    got = np.random.default_rng(1).standard_normal((4, 6))
+    compared = Compared(
+        shape=got.shape,
+        places=np.arange(24),
+        got=got.reshape(-1),
+        expected=Expected(change(got), "float32", None),
+    )
+    found = compared.describe({"N": 6})
+    assert words in found
+    assert bool(words) == bool(found)
 
 
 def recorded(text: str, block: tuple[int, ...]) -> BlockRun:
