@@ -27,6 +27,7 @@ from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStat
 from tileyard.look.repairs import Problem, Search, Seeker
 from tileyard.look.shown import Shown, pack
 from tileyard.look.slices import slice_back
+from tileyard.look.source_names import with_source_names
 from tileyard.look.verdict import (
     Evidence,
     Namer,
@@ -35,6 +36,7 @@ from tileyard.look.verdict import (
     suspects_of_influences,
 )
 from tileyard.look.ways import Ablation, Refer, describe_way
+from tileyard.reduce.edits import all_buffers
 from tileyard.sync.words import Words
 
 SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S = 1.0, 3.0, 2.5, 1.0
@@ -107,7 +109,7 @@ class Looker:
         wrong = self._find_wrong(run, blocks.index(chosen) + 1 if blocks else 1)
         ways, verdict = self._judge(run, chosen, wrong)
         layouts = find_layouts(subject.program, subject.architecture)
-        return Look(
+        found = Look(
             about=subject.about,
             block=chosen,
             grid=tuple(evaluate_size(axis.extent, {}) for axis in subject.program.grid),
@@ -129,6 +131,7 @@ class Looker:
             layouts=layouts.sentence,
             total_steps=len(run.history.steps),
         )
+        return with_source_names(found, all_buffers(subject.program))
 
     def _within(self, seconds: float) -> Callable[[], bool]:
         ends_at = self._now() + seconds * self._patience

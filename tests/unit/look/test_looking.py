@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,8 +17,9 @@ from tileyard.ir.verify import verify
 from tileyard.look.block_run import BlockRun
 from tileyard.look.looking import Looker, Subject
 from tileyard.look.patterns import Compared
-from tileyard.look.records import Look
+from tileyard.look.records import About, Look
 from tileyard.look.slices import slice_back
+from tileyard.look.source_names import with_source_names
 from tileyard.measure.compare import Expected
 
 PRODUCT = """
@@ -369,6 +371,15 @@ def test_how_the_reference_follows_from_the_kernels_values(
     found = compared.describe({"N": 6})
     assert words in found
     assert bool(words) == bool(found)
+
+
+def test_names_are_those_of_the_source() -> None:
+    """A Program numbers what the source names twice; other names with a number stay, and so do buffers."""
+    about = About(source=("for i, j in T.Parallel(2, 8):", "    x_1[i, j] = x[i, j] + W[j] * k_2"))
+    found = msgspec.structs.replace(look(ROWS, ROWS), about=about)
+    texts = [one.text for one in with_source_names(found, ["x", "x_1"]).statements]
+    assert "for i, j in parallel(2, 8):" in texts
+    assert "x[i, j] = x[i, j] / total[i] + W[j] * 3.0" in texts
 
 
 def recorded(text: str, block: tuple[int, ...]) -> BlockRun:
