@@ -19,6 +19,7 @@ from tileyard.ir.tiles import Array
 from tileyard.ir.walk import bodies, walk
 from tileyard.look.block_run import BlockRun
 from tileyard.look.changes import with_outer
+from tileyard.look.groups import Group, describe_group, group_wrong
 from tileyard.look.history import Flat, History
 from tileyard.look.layouts import find_layouts
 from tileyard.look.patterns import MOST_COMPARED, Compared
@@ -41,8 +42,8 @@ from tileyard.sync.words import Words
 
 SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S = 1.0, 3.0, 2.5, 1.0
 """CPU seconds for the search for a wrong block, its record, the search for a repair, and influences."""
-MOST_WAYS = 4
-"""Number of wrong elements that are followed back."""
+MOST_WAYS = 8
+"""Groups of wrong elements of which one element is followed back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,12 @@ class Looker:
             self._notes.append("The block takes too long: only its first steps were recorded.")
         shown = pack(subject.program, run.history, list(run.outputs()))
         wrong = self._find_wrong(run, blocks.index(chosen) + 1 if blocks else 1)
-        ways, verdict = self._judge(run, chosen, wrong)
+        groups = [
+            group
+            for output, places in wrong.items()
+            for group in group_wrong(run.history, output, places, run.outputs()[output].reshape(-1))
+        ]
+        ways, verdict = self._judge(run, chosen, groups)
         layouts = find_layouts(subject.program, subject.architecture)
         found = Look(
             about=subject.about,
@@ -127,6 +133,7 @@ class Looker:
             contents=tuple(shown.contents.texts),
             ways=ways,
             verdict=verdict,
+            groups=len(groups) or len(ways),
             notes=tuple(self._notes),
             layouts=layouts.sentence,
             total_steps=len(run.history.steps),
@@ -222,7 +229,7 @@ class Looker:
     # ---- the verdict ------------------------------------------------------------------------
 
     def _judge(
-        self, run: BlockRun, block: Block, wrong: dict[str, Flat]
+        self, run: BlockRun, block: Block, groups: Sequence[Group]
     ) -> tuple[tuple[Way, ...], Verdict]:
         namer = self._namer
         words = Words(dict(self._subject.lines))
@@ -235,19 +242,18 @@ class Looker:
             findings.insert(
                 0, namer.suspect(max(number, 0), "failed", f"the kernel fails here: {run.fault}")
             )
-        if not wrong and self._missing is not None:
+        if not groups and self._missing is not None:
             return self._judge_missing(run, block, *self._missing)
-        if not wrong:
+        if not groups:
             return (), conclude(namer, None, Evidence(findings=findings, is_whole=run.is_whole))
-        output, places = next(iter(wrong.items()))
-        first = int(places[0])
+        output, first = groups[0].output, int(groups[0].places[0])
         is_undefined = any(one.how in ("failed", "undefined") for one in findings)
         is_order = bool(findings) and self._is_right_in_order(block, output, first)
         search, sizes = None, ""
         measured: tuple[Influence, ...] = ()
         if not is_order:
             measured = self._measure(run.history, block, output, first)
-            numbers = slice_back(run.history, output, first).numbers()
+            numbers = groups[0].numbers
             search, sizes = self._search(block, output, first, numbers, tries_all=is_undefined)
         explain = is_order or (is_undefined and search is not None and not search.repairs)
         evidence = Evidence(
@@ -259,8 +265,13 @@ class Looker:
             pattern="" if is_order else self._pattern,
         )
         ways = tuple(
-            self._way(run, output, place, measured if place == first else ())
-            for place in _spread(places)
+            replace(
+                self._way(
+                    run, one.output, int(one.places[0]), measured if one is groups[0] else ()
+                ),
+                group=describe_group(run.history, one),
+            )
+            for one in groups[:MOST_WAYS]
         )
         return ways, conclude(namer, ways[0], evidence)
 
@@ -436,12 +447,6 @@ class Looker:
                     yield from inside(inner, depth + 1)
 
         return inside(program.body, 0)
-
-
-def _spread(places: Flat) -> list[int]:
-    """The first wrong elements: the very first, and others that are apart."""
-    apart = np.linspace(0, places.size - 1, MOST_WAYS).astype(np.int64)
-    return list(dict.fromkeys(int(places[at]) for at in apart))
 
 
 def _plain(value: float) -> float | None:

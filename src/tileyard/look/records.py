@@ -169,13 +169,14 @@ class Influence(Record):
 
 class Way(Record):
     """How one wrong element came to be: the statements, the last one first. A value is None if it is not
-    finite.
+    finite. ``group``: how many elements are wrong as this one is, and where.
     """
 
     output: str
     index: tuple[int, ...]
     got: float | None
     want: float | None
+    group: str = ""
     parts: tuple[WayPart, ...] = ()
     influences: tuple[Influence, ...] = ()
 
@@ -238,7 +239,8 @@ class About(Record):
 
 class Look(Record):
     """A block of a kernel, step by step. Contents are float32 in base64, little endian, in rows. ``layouts``
-    says how layouts of tiles in shared memory are known, and why others are not.
+    says how layouts of tiles in shared memory are known, and why others are not. The wrong elements are in
+    so many ``groups``; ``ways`` has one element of each, or of the larger ones.
     """
 
     about: About
@@ -253,6 +255,7 @@ class Look(Record):
     outputs: tuple[ShownOutput, ...]
     ways: tuple[Way, ...]
     verdict: Verdict
+    groups: int = 0
     notes: tuple[str, ...] = ()
     layouts: str = ""
     total_steps: int = 0

@@ -21,6 +21,7 @@ from tileyard.look.records import About, Look
 from tileyard.look.slices import slice_back
 from tileyard.look.source_names import with_source_names
 from tileyard.measure.compare import Expected
+from tileyard.verbs.look.view import render_look
 
 PRODUCT = """
 def product(A: float32[8, 12], B: float32[12, 8], C: out.float32[8, 8]):
@@ -465,6 +466,56 @@ def test_the_influence_of_inputs_is_measured() -> None:
     of_b = [one for one in way.influences if one.part.buffer == "B" and one.number >= 0]
     assert of_b
     assert all(one.reference == 0 and one.differs for one in of_b)
+
+
+PARTS = """
+def parts(X: float32[8, 8], Y: out.float32[8, 8]):
+    threads(32)
+
+    for i, j in parallel(8, 8):
+        if i == 3:
+            Y[i, j] = X[i, j] * 2.0
+        elif j < 2:
+            Y[i, j] = X[i, j] + 1.0
+        else:
+            Y[i, j] = X[i, j]
+    Y[7, 7] = X[0, 0] * 4.0
+"""
+
+
+def test_wrong_elements_are_grouped_by_statement_and_region() -> None:
+    """One of each group is followed; the page says how many there are."""
+    wrong = PARTS.replace("* 2.0", "* 3.0").replace("+ 1.0", "- 1.0").replace("* 4.0", "/ 0.0")
+    found = look(wrong, PARTS)
+    assert found.groups == 3
+    assert [(way.index, way.group) for way in found.ways] == [
+        ((0, 0), "14 in a part of Y[0:8, 0:2]"),
+        ((3, 0), "8 in Y[3, 0:8]"),
+        ((7, 7), "1 in Y[7, 7]"),
+    ]
+    text = render_look(found)
+    assert "23 wrong, in 3 groups" in text
+    assert "One element of each is followed." in text
+
+
+def test_elements_of_one_statement_with_other_statements_behind_them_are_two_groups() -> None:
+    """As behind a tile that two loops have filled, of which one is wrong."""
+    right = """
+def halves(X: float32[8], Y: out.float32[8]):
+    threads(32)
+    x: fragment.float32[8]
+
+    for i in parallel(4):
+        x[i] = X[i] * 2.0
+    for j in parallel(4):
+        x[j + 4] = X[j + 4] * 3.0
+    copy(x, Y)
+"""
+    found = look(right.replace("* 2.0", "* 5.0").replace("* 3.0", "* 7.0"), right)
+    assert [(way.index, way.group) for way in found.ways] == [
+        ((0,), "some of 8 in Y[0:8]"),
+        ((5,), "some of 8 in Y[0:8]"),
+    ]
 
 
 def test_long_loops_are_sampled() -> None:

@@ -50,6 +50,7 @@ def render_look(seen: Look) -> str:
         known=[*_known(seen), *seen.notes],
         outputs=[_output(one) for one in (wrong or seen.outputs)],
         ways=[_way(seen, one) for one in seen.ways],
+        ways_see=_about_groups(seen),
         steps=len(seen.steps),
         steps_see=_about_steps(seen),
         copies=copies,
@@ -172,11 +173,25 @@ def _output(one: ShownOutput) -> dict[str, str]:
     }
 
 
+def _about_groups(seen: Look) -> str:
+    """How many elements are wrong, in how many groups, and how many of these are followed."""
+    total, followed = sum(one.wrong for one in seen.outputs), len(seen.ways)
+    if not total:
+        return ""
+    each = "of each" if followed == seen.groups else f"of each of {followed}, the larger ones,"
+    return (
+        f"{total:,} wrong, in {count_of(seen.groups, 'group')}: elements of a group are written last by "
+        "the same statement, are in one region, and in a sample of them the same statements took part. "
+        f"One element {each} is followed."
+    )
+
+
 def _way(seen: Look, way: Way) -> dict[str, object]:
     name = f"{way.output}[{', '.join(map(str, way.index))}]"
     return {
         "name": name,
-        "title": f"{name} is {_number(way.got)}, the reference has {_number(way.want)}",
+        "title": f"{name} is {_number(way.got)}, the reference has {_number(way.want)}"
+        + (f"; wrong like it: {way.group}" if way.group else ""),
         "parts": [_way_part(seen, part) for part in way.parts],
         "influences": [_influence(seen, one) for one in way.influences],
         "influences_see": _about_influences(way.influences),
