@@ -58,3 +58,19 @@ def test_copies_in_flight_are_shown(browser: Browser) -> None:
     assert "Groups in flight" in state
     assert "Copies in flight" in state
     assert not browser.list_complaints()
+
+
+def test_a_wide_output_is_readable(browser: Browser) -> None:
+    """Its few rows are drawn high, and one wrong element among many that share a pixel is marked."""
+    right = """
+def wide(X: float32[2, 4096], Y: out.float32[2, 4096]):
+    threads(32)
+
+    copy(X, Y)
+    Y[1, 1501] = X[0, 0]
+"""
+    browser.open(page_of(right.replace("X[0, 0]", "X[0, 0] + 9.0"), right))
+    boxes = [one.rect for one in browser.find("[data-output] canvas")]
+    assert all(box["height"] >= 40 and box["width"] >= 300 for box in boxes)
+    assert "not to scale" in browser.texts("[data-output] figcaption")[0]
+    assert browser.colours("[data-output] .map:last-child canvas") > 1

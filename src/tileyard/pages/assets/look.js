@@ -69,17 +69,26 @@
   const rowsOf = (extents) => product(extents.slice(0, -1));
   const columnsOf = (extents) => (extents.length ? extents[extents.length - 1] : 1);
 
-  // Draws values on a canvas, one pixel each, at most ``side`` wide and high.
+  // The size of a map: elements are squares if both sides are readable then, else the shorter side is stretched,
+  // and the longer one may take twice the room.
+  function sizeOf(rows, columns, side) {
+    const scale = Math.min(side / columns, side / rows, 24), least = side / 4;
+    const stretch = (count, other) => (other * scale < Math.min(least, other * 24) ? Math.min(2 * side, count * 24) : count * scale);
+    const width = stretch(columns, rows), height = stretch(rows, columns);
+    return { width: Math.max(width, Math.min(least, columns * 24)), height: Math.max(height, Math.min(least, rows * 24)), isStretched: width > columns * scale || height > rows * scale };
+  }
+  // Draws values on a canvas, one pixel each, or one for several of which the largest shows.
   function draw(canvas, values, extents, most, side) {
-    const rows = rowsOf(extents), columns = columnsOf(extents);
+    const { width, height } = sizeOf(rowsOf(extents), columnsOf(extents), side);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+    const pooled = pool(values, rowsOf(extents), columnsOf(extents), Math.ceil(rowsOf(extents) / height), Math.ceil(columnsOf(extents) / width));
+    const { rows, columns } = pooled;
     canvas.width = columns;
     canvas.height = rows;
-    const scale = Math.min(side / columns, side / rows, 24);
-    canvas.style.width = `${Math.max(columns * scale, 24)}px`;
-    canvas.style.height = `${Math.max(rows * scale, 12)}px`;
     const context = canvas.getContext("2d"), image = context.createImageData(columns, rows), colours = palette();
     for (let at = 0; at < rows * columns; at++) {
-      const value = values[at], x = at % columns, y = Math.floor(at / columns);
+      const value = pooled.values[at], x = at % columns, y = Math.floor(at / columns);
       let pixel;
       if (Number.isNaN(value)) pixel = (x + y) % 4 < 2 ? colours.none : colours.back;
       else if (!Number.isFinite(value)) pixel = value > 0 ? colours.high : colours.low;
@@ -87,6 +96,19 @@
       image.data.set([...pixel, 255], 4 * at);
     }
     context.putImageData(image, 0, 0);
+  }
+  function pool(values, rows, columns, down, across) {
+    const found = { rows: Math.ceil(rows / down), columns: Math.ceil(columns / across), values };
+    if (down === 1 && across === 1) return found;
+    found.values = new Float32Array(found.rows * found.columns);
+    for (let y = 0; y < rows; y++) {
+      for (let x = 0; x < columns; x++) {
+        const at = Math.floor(y / down) * found.columns + Math.floor(x / across), value = values[y * columns + x];
+        const isFirst = y % down === 0 && x % across === 0;
+        if (isFirst || !(Math.abs(value) <= Math.abs(found.values[at]))) found.values[at] = value;
+      }
+    }
+    return found;
   }
   function range(values) {
     let low = Infinity, high = -Infinity, missing = 0;
@@ -106,10 +128,11 @@
     if (onpick) {
       canvas.addEventListener("click", (event) => {
         const box = canvas.getBoundingClientRect();
-        onpick(Math.floor(((event.clientY - box.top) / box.height) * canvas.height), Math.floor(((event.clientX - box.left) / box.width) * canvas.width));
+        onpick(Math.floor(((event.clientY - box.top) / box.height) * rowsOf(extents)), Math.floor(((event.clientX - box.left) / box.width) * columnsOf(extents)));
       });
     }
     draw(canvas, values, extents, most, side);
+    if (sizeOf(rowsOf(extents), columnsOf(extents), side).isStretched) words += "; not to scale";
     return make("figure", { class: "map" }, canvas, make("figcaption", {}, make("strong", {}, title), make("br"), words));
   }
 
