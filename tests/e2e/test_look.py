@@ -76,6 +76,21 @@ def test_the_page_leads_to_the_wrong_statement(cli: CommandLine, kernel: str) ->
     assert f"<strong>Line {line}</strong>" in page.read_text(encoding="utf-8")
 
 
+def test_a_number_that_is_missing_is_named_by_the_sizes(cli: CommandLine) -> None:
+    """A sum in the place of a mean: by how much it is off, where the factor may be, and what was tried."""
+    done = cli.run("look", "planted.py::mean", *arguments(("M=48", "N=256")), *LONG)
+    line = line_of(SOURCE, "T.reduce_sum(x, y, dim=1)")
+    assert done.returncode == 1
+    assert (
+        "The reference is 1/256 of the kernel's value everywhere (checked in all 48 elements); 256 is N."
+        in done.stdout
+    )
+    assert (
+        f"planted.py:{line}: with `y[i] = y[i] * 0.015625, after this statement` all results are right "
+        "(tried at M=48, N=64); 0.015625 equals 1/N\n" in done.stdout
+    )
+
+
 def test_a_wait_that_ends_too_early_is_named_first(cli: CommandLine) -> None:
     """What the check of synchronization finds explains the element: it is right in the order of the text."""
     sizes = arguments(("M=32", "N=32", "K=64"))

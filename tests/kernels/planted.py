@@ -41,6 +41,22 @@ def product(M, N, K, block=128, depth=32):
     return main
 
 
+@tileyard.kernel(reference=lambda X: X.mean(axis=1))
+def mean(M, N, rows=8):
+    """The mean of each row."""
+
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M,), "float32")):
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+            x = T.alloc_fragment((rows, N), "float32")
+            y = T.alloc_fragment((rows,), "float32")
+            T.copy(X[bx * rows, 0], x)
+            T.reduce_sum(x, y, dim=1)
+            T.copy(y, Y[bx * rows])
+
+    return main
+
+
 @tileyard.kernel(reference=_softmax, shapes={"large": {"M": 1024, "N": 1024}})
 def softmax(M, N, rows=4):
     """Softmax of each row."""

@@ -14,6 +14,7 @@ from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import expressions, number_statements, walk, walk_expr
 from tileyard.look.changes import Change, Changes
+from tileyard.look.history import Flat
 from tileyard.look.patterns import list_names, name_numbers
 from tileyard.look.quick_run import Block, Expects, QuickRun, list_blocks
 
@@ -23,6 +24,8 @@ SLOWER, SPARE_S = 10.0, 0.05
 """How many times as long as the kernel a changed one may take, and how many seconds more."""
 CLOSE = 1e-4
 """Relative difference up to which another number is tried in the place of a solution."""
+LEAST_RIGHT = 4
+"""Elements that a change makes right at least if others stay wrong: one number makes one element right."""
 MOST_STEPS = 8
 """Numbers that are tried in the place of one constant."""
 _FAILURES = (InvalidProgramError, BindError, KernelFault, ArithmeticError)
@@ -39,8 +42,9 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """A change of one statement with which all results are right in ``blocks`` blocks: the statement
-    ``before`` and ``after`` as text, empty ``after`` if it is left out. ``found`` is a new number in it.
+    """A change of one statement with which all results are right in ``blocks`` blocks, but for ``left``
+    elements: the statement ``before`` and ``after`` as text, empty ``after`` if it is left out. ``found``
+    is a new number in it.
     """
 
     number: int
@@ -48,6 +52,7 @@ class Repair:
     after: str
     rank: int
     blocks: int = 0
+    left: int = 0
     found: Number | None = None
 
 
@@ -55,7 +60,7 @@ class Repair:
 class Search:
     """The result of a search: the ``repairs``, and how many of ``total`` changes were ``tried``. It
     ``has_enough`` if it tried no larger change after it had found a small one. The Program has ``blocks``
-    blocks.
+    blocks, and ``wrong`` elements; ``partial`` repairs make some of them right, and none wrong.
     """
 
     repairs: list[Repair] = field(default_factory=list)
@@ -63,6 +68,8 @@ class Search:
     total: int = 0
     has_enough: bool = False
     blocks: int = 1
+    wrong: int = 0
+    partial: list[Repair] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -93,6 +100,15 @@ class Problem:
     is_scaled: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Solved:
+    """A changed Program, a new number in it, and how many elements are ``left`` that are wrong."""
+
+    program: Program
+    left: int
+    number: Number | None = None
+
+
 class Seeker:
     """Tries changes on the ``blocks`` of a problem, the one with the wrong element first."""
 
@@ -108,6 +124,8 @@ class Seeker:
         own = self._run(problem.program, problem.blocks)
         self._most_s = SLOWER * (now() - began_s) + SPARE_S
         self._least, self._is_strict = own.written_count(), not own.has_slow
+        self._wrong = own.wrong(problem.expected)
+        self._total = _count(self._wrong)
         expects = problem.expected[list(own.writers).index(problem.output)]
         self._want = float(expects.values(np.array([problem.place]))[0])
         self._known = {
@@ -139,7 +157,8 @@ class Seeker:
         all_changes = Changes(program, is_scaled=self._problem.is_scaled)
         others = [n for n, _ in number_statements(program) if n not in numbers]
         changes = all_changes.of(numbers) + all_changes.of(others)
-        found = Search(total=len(changes), blocks=len(list(list_blocks(program))))
+        blocks = len(list(list_blocks(program)))
+        found = Search(total=len(changes), blocks=blocks, wrong=self._total)
         for change in changes:
             least = min((one.rank for one in found.repairs), default=change.rank)
             if change.is_extra and least < change.rank < LARGER:
@@ -150,11 +169,12 @@ class Seeker:
             if found.has_enough or self._is_late():
                 break
             found.tried += 1
-            for program, number in self._solve(change):
-                blocks = self._count_right(program)
+            for solved in self._solve(change):
+                blocks = self._count_right(solved)
                 if blocks:
-                    repair = self._describe(change, program)
-                    found.repairs.append(replace(repair, blocks=blocks, found=number))
+                    repair = replace(self._describe(change, solved.program), blocks=blocks)
+                    kind = found.partial if solved.left else found.repairs
+                    kind.append(replace(repair, found=solved.number, left=solved.left))
         return found
 
     def _describe(self, change: Change, program: Program) -> Repair:
@@ -176,35 +196,46 @@ class Seeker:
             rank=change.rank,
         )
 
-    def _solve(self, change: Change) -> Iterator[tuple[Program, Number | None]]:
-        """The Program with the change if all is right then, and a new number in it."""
+    def _solve(self, change: Change) -> Iterator[_Solved]:
+        """The Program with the change if all is right then, or more than before and nothing wrong."""
         if change.hole is not None:
             yield from self._solve_hole(change)
             return
         program = change.apply(self._problem.program)
-        if self._is_right(program):
-            yield program, None
+        left = self._count_wrong(program)
+        if left is not None:
+            yield _Solved(program=program, left=left)
 
-    def _is_right(self, program: Program) -> bool:
+    def _count_wrong(self, program: Program) -> int | None:
+        """How many elements are wrong; None if one of them was right before, or almost none is right now."""
         problem = self._problem
         try:
             verify(program)
             run = self._open(program)
             for block in problem.blocks:
                 run.run_block(block)
-                if not problem.is_shared and run.wrong(problem.expected):
-                    return False
-            if run.wrong(problem.expected):
-                return False
+                if not problem.is_shared and not self._is_better(run.wrong(problem.expected)):
+                    return None
+            wrong = run.wrong(problem.expected)
         except _FAILURES:
-            return False
-        if problem.is_whole and run.has_missing():
-            return False
-        return run.written_count() >= self._least
+            return None
+        left = _count(wrong)
+        is_missing = problem.is_whole and run.has_missing()
+        if is_missing or run.written_count() < self._least or not self._is_better(wrong):
+            return None
+        return left if not left or self._total - left >= LEAST_RIGHT else None
 
-    def _count_right(self, program: Program) -> int:
+    def _is_better(self, wrong: Mapping[str, Flat]) -> bool:
+        """Whether nothing is wrong, or only what was wrong before but for the wanted element."""
+        if not wrong or not self._problem.is_whole:
+            return not wrong
+        return self._problem.place not in wrong.get(self._problem.output, ()) and all(
+            np.isin(places, self._wrong.get(name, ())).all() for name, places in wrong.items()
+        )
+
+    def _count_right(self, solved: _Solved) -> int:
         """The number of blocks that are right, of all for which there is time; 0 if one of them is wrong."""
-        problem = self._problem
+        problem, program = self._problem, solved.program
         if not problem.rest:
             return len(problem.blocks)
         own, run = (QuickRun(one, problem.arrays) for one in (problem.program, program))
@@ -223,7 +254,7 @@ class Seeker:
             return 0
         return max(run.count, len(problem.blocks))
 
-    def _solve_hole(self, change: Change) -> Iterator[tuple[Program, Number]]:
+    def _solve_hole(self, change: Change) -> Iterator[_Solved]:
         """Look for a number, by the secant method, with which the wrong element is right."""
         output, place, want = self._problem.output, self._problem.place, self._want
 
@@ -249,11 +280,16 @@ class Seeker:
             left, at_left, right, at_right = right, at_right, value, miss(value)
             if abs(at_right) <= 1e-6 * max(abs(want), 1e-30):
                 break
+        best: _Solved | None = None
         for number in self._candidates(right):
             program = change.apply(self._problem.program, number.value)
-            if self._is_right(program):
-                yield program, number
-                return
+            wrong = self._count_wrong(program)
+            if wrong is not None and (best is None or wrong < best.left):
+                best = _Solved(program=program, number=number, left=wrong)
+                if not wrong:
+                    break
+        if best is not None:
+            yield best
 
     def _candidates(self, found: float) -> Iterator[Number]:
         """Numbers near the solution: those of the Program and of the sizes, round ones; then itself.
@@ -266,3 +302,7 @@ class Seeker:
         for value in dict.fromkeys([*near, found, *named]):
             names = tuple(list_names(value, sizes))
             yield Number(value=value, same_as=self._known.get(value, -1), names=names)
+
+
+def _count(wrong: Mapping[str, Flat]) -> int:
+    return sum(places.size for places in wrong.values())

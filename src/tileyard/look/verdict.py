@@ -1,7 +1,7 @@
 """Which statement is wrong, as well as that can be known, and how it is known."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tileyard.base.model import SourceLine
 from tileyard.base.wording import count_of
@@ -80,7 +80,12 @@ def suspects_of_repairs(search: Search, namer: Namer, sizes: str) -> Iterator[Su
         what = f"with `{one.after}`" if one.after else "without it"
         more = "" if one.number in small else ", but that is a larger change"
         where = _tried_at(search, [one], sizes)
-        why = f"{what} all results are right{where}{namer.explain(one.found)}{more}"
+        right = (
+            f"{search.wrong - one.left:,} of {search.wrong:,} wrong elements are right, and no other is wrong"
+            if one.left
+            else "all results are right"
+        )
+        why = f"{what} {right}{where}{namer.explain(one.found)}{more}"
         yield namer.suspect(one.number, "change", why, one)
 
 
@@ -156,6 +161,16 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
             "a mistake that takes a larger change cannot be excluded"
         )
         limits += [f"Line {one.line}: {one.why}" for one in evidence.reads]
+    elif search is not None and search.partial:
+        best = _list_best(search)
+        some = tuple(suspects_of_repairs(replace(search, repairs=best), namer, evidence.sizes))
+        right = f"{search.wrong - best[0].left:,} of {search.wrong:,} wrong elements right"
+        where = _tried_at(search, best, evidence.sizes)
+        answer = (
+            f"no change of one statement makes all results right, but one in {_at(some)} makes {right}, "
+            f"and no other wrong{where}"
+        )
+        found = (*some, *evidence.reads, *findings)
     elif evidence.reads:
         answer, found = (
             f"{_at(evidence.reads)}: {evidence.reads[0].why}",
@@ -173,6 +188,14 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         total=0 if search is None else search.total,
         sizes=evidence.sizes,
     )
+
+
+def _list_best(search: Search) -> list[Repair]:
+    """The partial repairs that leave the fewest elements wrong, and of these the smallest changes."""
+    left = min(one.left for one in search.partial)
+    some = [one for one in search.partial if one.left == left]
+    small = find_small(some)
+    return sorted((one for one in some if one.number in small), key=lambda one: one.rank)
 
 
 def find_small(repairs: Sequence[Repair]) -> frozenset[int]:

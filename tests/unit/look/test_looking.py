@@ -484,7 +484,7 @@ def parts(X: float32[8, 8], Y: out.float32[8, 8]):
 
 
 def test_wrong_elements_are_grouped_by_statement_and_region() -> None:
-    """One of each group is followed; the page says how many there are."""
+    """One of each group is followed; the page says how many there are. A change may repair one of them."""
     wrong = PARTS.replace("* 2.0", "* 3.0").replace("+ 1.0", "- 1.0").replace("* 4.0", "/ 0.0")
     found = look(wrong, PARTS)
     assert found.groups == 3
@@ -492,6 +492,10 @@ def test_wrong_elements_are_grouped_by_statement_and_region() -> None:
         ((0, 0), "14 in a part of Y[0:8, 0:2]"),
         ((3, 0), "8 in Y[3, 0:8]"),
         ((7, 7), "1 in Y[7, 7]"),
+    ]
+    assert "but one in line 8 makes 14 of 23 wrong elements right" in found.verdict.sentence
+    assert [(one.line, one.after) for one in found.verdict.suspects] == [
+        (8, "Y[i, j] = X[i, j] + 1.0")
     ]
     text = render_look(found)
     assert "23 wrong, in 3 groups" in text
