@@ -26,9 +26,8 @@ from tileyard.look.patterns import MOST_COMPARED, Compared
 from tileyard.look.quick_run import Block, Expects, QuickRun, are_blocks_apart, list_blocks
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
 from tileyard.look.repairs import Problem, Search, Seeker
-from tileyard.look.shown import Shown, pack
+from tileyard.look.shown import Shown, pack, with_source_names
 from tileyard.look.slices import slice_back
-from tileyard.look.source_names import with_source_names
 from tileyard.look.verdict import (
     Evidence,
     Namer,
@@ -417,7 +416,8 @@ class Looker:
         for at, (name, array) in enumerate(run.outputs().items()):
             if name not in windows:
                 continue
-            places = sum(access.size for _, access in run.history.written(name))
+            written = [access.places() for _, access in run.history.written(name)]
+            places = np.unique(np.concatenate(written)).size if written else 0
             if expected is None:
                 yield ShownOutput(name=name, total=places, wrong=0)
                 continue

@@ -1,17 +1,23 @@
-"""Chooses what is shown of a block's history, and packs it: contents as base64, within a number of bytes."""
+"""Chooses what is shown of a block's history, and packs it: contents as base64, within a number of bytes.
+Names are those of the source: a Program calls the second ``i`` of a kernel ``i_1``.
+"""
 
 import base64
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
+from tileyard.base.model import Record
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Copy, Program
 from tileyard.ir.tiles import Array
 from tileyard.look.history import Access, History, Step
 from tileyard.look.records import (
+    Look,
     Part,
     ShownBuffer,
     ShownCopy,
@@ -28,6 +34,8 @@ WINDOWS = (1 << 16, 1 << 14, 1 << 12, 1 << 10)
 """Elements of a buffer that are shown, the first number with which the contents fit."""
 _STAGES = 8
 """Largest first dimension that is shown as the slots of a pipeline."""
+_NUMBERED = re.compile(r"\b([A-Za-z_]\w*?)_\d+\b")
+_WORD = re.compile(r"\w+")
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -308,3 +316,38 @@ class _Packer:
         if step.state not in self._states:
             self._states[step.state] = len(self._states)
         return self._states[step.state]
+
+
+def with_source_names(look: Look, buffers: Iterable[str]) -> Look:
+    """The same with names of the kernel's source: ``i_1`` becomes ``i`` if the source has only that, and no
+    buffer has that name.
+    """
+    words = set(_WORD.findall("\n".join(look.about.source))).difference(buffers)
+
+    def write(text: str) -> str:
+        return _NUMBERED.sub(
+            lambda one: one[1] if one[1] in words and one[0] not in words else one[0], text
+        )
+
+    changed = {
+        name: _rewrite(getattr(look, name), write)
+        for name in look.__struct_fields__
+        if name not in ("about", "contents")
+    }
+    return msgspec.structs.replace(look, **changed)
+
+
+def _rewrite(value: object, write: Callable[[str], str]) -> object:
+    """A value with all texts in it rewritten."""
+    match value:
+        case str():
+            return write(value)
+        case tuple():
+            return tuple(_rewrite(one, write) for one in value)
+        case Record():
+            fields = {
+                name: _rewrite(getattr(value, name), write) for name in value.__struct_fields__
+            }
+            return msgspec.structs.replace(value, **fields)
+        case _:
+            return value

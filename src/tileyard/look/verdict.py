@@ -167,7 +167,7 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         right = f"{search.wrong - best[0].left:,} of {search.wrong:,} wrong elements right"
         where = _tried_at(search, best, evidence.sizes)
         answer = (
-            f"no change of one statement makes all results right, but one in {_at(some)} makes {right}, "
+            f"no change was found that makes all results right, but one in {_at(some)} makes {right}, "
             f"and no other wrong{where}"
         )
         found = (*some, *evidence.reads, *findings)

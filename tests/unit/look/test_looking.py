@@ -18,8 +18,8 @@ from tileyard.look.block_run import BlockRun
 from tileyard.look.looking import Looker, Subject
 from tileyard.look.patterns import Compared
 from tileyard.look.records import About, Look
+from tileyard.look.shown import with_source_names
 from tileyard.look.slices import slice_back
-from tileyard.look.source_names import with_source_names
 from tileyard.measure.compare import Expected
 from tileyard.verbs.look.view import render_look
 
@@ -499,6 +499,7 @@ def test_wrong_elements_are_grouped_by_statement_and_region() -> None:
     ]
     text = render_look(found)
     assert "23 wrong, in 3 groups" in text
+    assert "23 of 64 of Y" in text
     assert "One element of each is followed." in text
 
 
