@@ -109,14 +109,12 @@ class Compared:
             more = f"; {subject:.6g} is {' and '.join(names)}" if names else ""
             return f"the reference is {what} everywhere ({checked}){more}"
         used = np.unique(next(labels for one, labels in self._groupings() if one == word))
-        ends = [int(used[0]), int(used[-1])]
-        values = " and ".join(f"{numbers[at]:.6g} in {word} {self._name(word, at)}" for at in ends)
-        how = "a multiple of" if kind == "mul" else "the same amount off"
-        what = "factor" if kind == "mul" else "amount"
-        return (
-            f"in each {word} the reference is {how} the kernel's value, with another {what} in each: "
-            f"{values} ({checked})"
+        low, high = (int(used[at(numbers[used])]) for at in (np.argmin, np.argmax))
+        ends = " to ".join(
+            f"{numbers[at]:.6g} in {word} {self._name(word, at)}" for at in (low, high)
         )
+        how = "times a number" if kind == "mul" else "plus a number"
+        return f"in each {word} the reference is the kernel's value {how}, which goes from {ends} ({checked})"
 
     def _name(self, word: str, at: int) -> str:
         if word == "column" or len(self.shape) == 2:

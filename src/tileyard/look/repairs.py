@@ -297,7 +297,8 @@ class Seeker:
         """
         sizes = self._problem.numbers
         named = list(name_numbers(sizes).values())
-        near = [*self._known, *named, *(float(f"{found:.{digits}g}") for digits in (3, 6))]
+        parts = 1 / (round(1 / found) or 1) if found else 0.0
+        near = [*self._known, *named, parts, *(float(f"{found:.{digits}g}") for digits in (3, 6))]
         near = [value for value in near if abs(value - found) <= CLOSE * abs(found)]
         for value in dict.fromkeys([*near, found, *named]):
             names = tuple(list_names(value, sizes))
