@@ -14,6 +14,7 @@ from tests.unit.verbs.check.test_view_timeline import RACE, step
 from tests.unit.verbs.regress.view.test_regress import RESULT
 from tests.unit.verbs.tune.view.test_figure import make_grid
 
+from tileyard.base.events import CaseEnded
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.verbs.check.view.page import describe_checked
@@ -112,6 +113,39 @@ def test_charts_are_read_and_zoomed(browser: Browser, study: str) -> None:
     assert browser.shoot("#s0-progress canvas") != before
     for link in browser.find("nav a"):
         assert browser.find(str(link.get_attribute("hash")))
+
+
+def test_no_digit_of_a_number_or_of_a_place_is_left_out(browser: Browser) -> None:
+    """The 12,346th case of a long suite has this number, and times of a day's run differ along its axis."""
+    result = one_of_each()
+    verdicts = result.verdicts[:1] * 12_346
+    events = [
+        msgspec.structs.replace(one, at=one.at + 86_400.25 * bool(number))
+        if isinstance(one, CaseEnded)
+        else one
+        for number, one in enumerate(simulate(seed=1, cases=3).events)
+    ]
+    subjects = describe_suite(
+        msgspec.structs.replace(result, verdicts=verdicts),
+        RunLog(home=Path("/home/t"), events=tuple(events)),
+    )
+    browser.open(render_report(subjects))
+    browser.click("#s0-cases th:nth-child(1) button")
+    assert browser.texts("#s0-cases tbody tr:first-child td")[0] == "12346"
+    said = browser.driver.execute_script(
+        """
+        const said = [], { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+          said.push(text);
+          fillText.call(this, text, ...rest);
+        };
+        for (let times = 0; times < 18; times += 1) document.querySelector("[data-zoom=in]").click();
+        said.length = 0;
+        document.querySelector("[data-zoom=right]").click();
+        return said.filter((one) => one.endsWith(" s"));
+        """
+    )
+    assert len(said) == len(set(said)) > 1
 
 
 def test_other_pages_are_drawn(browser: Browser) -> None:

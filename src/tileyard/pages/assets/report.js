@@ -4,6 +4,8 @@
   const { data, make, colour } = page;
   const UNITS = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]];
   const plain = (number) => String(Number(number.toPrecision(4)));
+  // For places of an axis and whole numbers, of which no digit may be left out.
+  const exact = (number) => String(Number(number.toPrecision(12)));
 
   // Three or four significant digits with a suitable unit.
   function sayTime(ns) {
@@ -43,7 +45,7 @@
         scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } },
         axes: [
           { ...axis, ...(by === "trials" ? { label: "configs that have ended", incrs: WHOLE } : { label: "seconds since the start" }) },
-          { ...axis, size: 64, label: `time of a launch, ${unit}`, values: (_, ticks) => ticks.map((one) => (one === null ? "" : plain(one))) },
+          { ...axis, size: 64, label: `time of a launch, ${unit}`, values: (_, ticks) => ticks.map((one) => (one === null ? "" : exact(one))) },
         ],
         series: [
           {},
@@ -52,7 +54,7 @@
         ],
         hooks: { setCursor: [({ cursor: { idx } }) => {
           read.textContent = idx === null || idx === undefined ? "" :
-            `config ${idx + 1}${seconds ? `, after ${plain(seconds[idx])} s` : ""}: ${sayConfig(configs.rows[idx])}: ` +
+            `config ${idx + 1}${seconds ? `, after ${exact(seconds[idx])} s` : ""}: ${sayConfig(configs.rows[idx])}: ` +
             `${times[idx] === null ? "no time" : sayTime(times[idx])}; best so far ${best[idx] === null ? "none" : sayTime(best[idx])}`;
         }] },
       }, [by === "trials" ? numbers : seconds, all, lowest], place);
@@ -178,7 +180,7 @@
       const step = [1, 2, 5].flatMap((one) => [-3, -2, -1, 0, 1, 2, 3, 4, 5, 6].map((power) => one * 10 ** power)).sort((a, b) => a - b)
         .find((one) => (high - low) / 1000 / one <= Math.max(width / 90, 2));
       for (let at = Math.ceil(low / 1000 / step); at * step <= high / 1000; at += 1) {
-        const label = `${plain(at * step)} s`, left = x(at * step * 1000);
+        const label = `${exact(at * step)} s`, left = x(at * step * 1000);
         context.fillRect(left, height - AXIS_PX, 1, 5);
         context.fillText(label, Math.min(left + 3, width - context.measureText(label).width), height - 6);
       }
@@ -202,7 +204,7 @@
       const lane = Math.floor(py / LANE_PX), at = timeAt(px);
       const found = spans[lane] && spans[lane].find(([begin, end]) => begin <= at && at <= end);
       const what = found ? `${kinds[found[2]]}${found[3] >= 0 ? ` ${cases[found[3]]}` : ""}, ${plain((found[1] - found[0]) / 1000)} s` : "nothing";
-      read.textContent = lanes[lane] ? `${lanes[lane].name} at ${plain(at / 1000)} s: ${what}` : "";
+      read.textContent = lanes[lane] ? `${lanes[lane].name} at ${(at / 1000).toFixed(3)} s: ${what}` : "";
     }
 
     canvas.addEventListener("pointerdown", (event) => { dragged = [event.offsetX, event.offsetX]; });
@@ -232,7 +234,7 @@
   // ---- tables -----------------------------------------------------------------------------------------------
 
   const FIRST = 50, MORE = 500;
-  const SHOWN = { time: sayTime, number: plain, percent: (share) => `${plain(100 * share)} %`, seconds: (one) => `${plain(one)} s` };
+  const SHOWN = { time: sayTime, number: (one) => (Number.isInteger(one) ? exact : plain)(one), percent: (share) => `${plain(100 * share)} %`, seconds: (one) => `${plain(one)} s` };
 
   function drawTable(place, { columns, rows, choice, by, texts }) {
     const [filter, select, count, table, more, chosen] = ["[data-filter]", "[data-choice]", "[data-count]", "table", "[data-more]",
