@@ -101,7 +101,7 @@ def _list_sections(result: SuiteResult, log: RunLog) -> Iterator[Section]:
     )
     for name, title, verdicts in kinds:
         if verdicts:
-            failures, room = _list_failures(result, verdicts, room)
+            failures, room = _list_failures(result, verdicts, room, log.home)
             yield Section(name=name, title=title, template="failures.html", shown=failures)
     chart = _draw_outcomes(result)
     yield Section(name="outcomes", title=chart.title, template="rows.html", shown=chart)
@@ -132,12 +132,12 @@ def _list_sections(result: SuiteResult, log: RunLog) -> Iterator[Section]:
 
 
 def _list_failures(
-    result: SuiteResult, verdicts: Sequence[CaseVerdict], room: int
+    result: SuiteResult, verdicts: Sequence[CaseVerdict], room: int, home: Path
 ) -> tuple[list[Failure], int]:
     """Failures by their message, each with the end of a log while there is ``room`` for it in the page, and
     the room that is left.
     """
-    rerun, home = rerun_command(result.path), Path(result.home)
+    rerun = rerun_command(result.path)
     found = []
     groups = group_alike(verdicts)
     for group in groups[:MOST_GROUPS]:

@@ -24,12 +24,14 @@ def test_the_answer_is_one_sentence() -> None:
 
 
 def test_every_kind_of_case_has_its_place(tmp_path: Path) -> None:
-    """Failures with their logs, of which a page has the end; the time against the least possible one."""
-    result = msgspec.structs.replace(one_of_each(), home=str(tmp_path))
+    """Failures with their logs, of which a page has the end, also in a data directory that was moved since;
+    the time against the least possible one.
+    """
+    result = msgspec.structs.replace(one_of_each(), home="/moved/away")
     log = tmp_path / "logs" / "r" / "row" / "f16~2.log"
     log.parent.mkdir(parents=True)
     log.write_text("begin\n" + "x\n" * LOG_BYTES + "<b>\x1b[31mend</b>\n")
-    (subject,) = describe_suite(result, LOG)
+    (subject,) = describe_suite(result, RunLog(home=tmp_path))
     assert [one.name for one in subject.sections] == [
         *(
             "failed",
@@ -65,7 +67,7 @@ def test_logs_do_not_make_a_page_large(tmp_path: Path) -> None:
         path = tmp_path / one.attempts[-1].log
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("<" * 40_000 + "\n" + "<\n" * LOG_BYTES)
-    page = render_report(describe_suite(suite_result(*failed, home=tmp_path), LOG))
+    page = render_report(describe_suite(suite_result(*failed), RunLog(home=tmp_path)))
     assert len(page) < 1_500_000
 
 
