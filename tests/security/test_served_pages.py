@@ -182,6 +182,22 @@ def test_what_is_no_name_is_refused(name: str) -> None:
     Access(HERE, ("yard.example:80",), TOKEN)
 
 
+@pytest.mark.parametrize("at", ["2001:DB8:0::1", "2001:db8:0:0:0:0:0:1", "2001:db8::0001"])
+def test_an_address_is_known_in_each_of_its_forms(at: str) -> None:
+    """Browsers send the shortest one, whatever was given to ``--listen`` or ``--name``."""
+    for access_rules in (
+        Access(Address(host=at), (), TOKEN),
+        Access(HERE, (f"[{at}]:8765",), TOKEN),
+    ):
+        refusals = [
+            access_rules.find_refusal(
+                {"type": "http", "headers": [(b"host", host)], "client": None, "server": None}
+            )
+            for host in (b"[2001:db8::1]:8765", b"[2001:db8::2]:8765")
+        ]
+        assert [one.status for one in refusals if one is not None] == [401, 421]
+
+
 def test_a_token_is_asked_of_everyone(settings: Settings) -> None:
     """Of this user's programs too; it is the password of any user, or a bearer's."""
 

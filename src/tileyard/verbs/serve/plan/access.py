@@ -60,7 +60,7 @@ class Access:
                 f"give 64 hexadecimal digits with --token-file or in ${TOKEN}; without a token "
                 "serve listens at 127.0.0.1, and ssh -L reaches it from elsewhere",
             )
-        self._names = {address.host.lower(), *map(_read_name, names)}
+        self._names = {_as_browsers_say(address.host), *map(_read_name, names)}
         self._takes_addresses = False
         if address.is_inside:
             self._names |= LOCAL_NAMES
@@ -129,7 +129,12 @@ class Guard:
 def _find_name(host: str) -> str:
     """The name or address in a Host, without its port; empty if it is none."""
     found = _HOST.fullmatch(host)
-    return (found[1] or found[2]).lower() if found else ""
+    return _as_browsers_say(found[1] or found[2]) if found else ""
+
+
+def _as_browsers_say(name: str) -> str:
+    """A name in small letters, an address in its shortest form."""
+    return str(ipaddress.ip_address(name)) if _is_address(name) else name.lower()
 
 
 def _read_name(text: str) -> str:
