@@ -30,6 +30,7 @@ from tileyard.base.model import Measurement, Outcome, TensorSpec, Trial
 from tileyard.cli.main import main
 from tileyard.store.base import TrialQuery
 from tileyard.store.choices import Choice, add_choices
+from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
 from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
@@ -221,8 +222,26 @@ def test_a_site_does_not_depend_on_how_it_grew(
     assert read_files(tmp_path / "grown") == read_files(tmp_path / "at once")
 
 
+def test_a_run_is_shown_once_it_has_ended(tmp_path: Path) -> None:
+    """Before that a study has no winner, and its result, with the time of the reference, is not kept."""
+    home, site = tmp_path / "home", tmp_path / "site"
+    record_study(home, 0, {16: 1e6, 32: 1.2e6})
+    keep_result(home, "tune0", make_result(0))
+    make_site(site, home)
+    before = read_files(site)
+    record_study(home, 1, {16: 2e6, 32: 2.2e6})
+    with EventLog(home, "tune1"):
+        make_site(site, home)
+    assert read_files(site) == before
+    keep_result(home, "tune1", make_result(1))
+    make_site(site, home)
+    page = page_of(site, "gemm/M=64", "study")
+    assert "tune1" in page
+    assert page.count("reference: ") == 1
+
+
 def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
-    """Its trials so far are shown, and once it has ended all of them, none twice."""
+    """Trials that are recorded later, as by an import, are added, none twice."""
     home, site = tmp_path / "home", tmp_path / "site"
     record_runs(home, [BASE_NS] * 3)
     with TrialStore.open(home) as store:

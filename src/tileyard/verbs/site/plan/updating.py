@@ -11,6 +11,7 @@ from tileyard.base.model import Measurement, Record, TensorSpec, Trial, Value
 from tileyard.ir.dtypes import DTYPES
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.choices import list_choices
+from tileyard.store.events import is_under_way, run_file
 from tileyard.store.results import read_result
 from tileyard.store.trials import has_records, open_store
 from tileyard.verbs.regress.plan.history import find_commit
@@ -33,12 +34,13 @@ class Fresh:
         self.skipped: list[str] = []
 
     def read(self, home: Path, known: Manifest) -> None:
-        """Read the store of a data directory. Raises UsageError if it has none."""
+        """Read the store of a data directory, but for runs under way. Raises UsageError if it has none."""
         if not (home.is_dir() and has_records(home)):
             raise UsageError(f"nothing is recorded in {home} yet")
         with open_store(home) as store:
             for one in sorted(store.list_runs(), key=lambda one: (one.first_at, one.run)):
-                if one.trials > max(known.runs.get(one.run, 0), self.runs.get(one.run, 0)):
+                had = max(known.runs.get(one.run, 0), self.runs.get(one.run, 0))
+                if one.trials > had and not _is_under_way(home, one.run):
                     self._read_run(home, store, one.run)
                     self.runs[one.run] = one.trials
             if skipped := store.describe_skipped():
@@ -102,6 +104,14 @@ def find_commit_at(folder: Path, name: str) -> str:
     if find_commit(name) != name:
         raise UsageError(f"--at: {name} is no commit, and there is no git repository here")
     return name
+
+
+def _is_under_way(home: Path, run: str) -> bool:
+    """Whether a run still goes on: what it decides, and its result, are not known yet."""
+    try:
+        return is_under_way(run_file(home, run))
+    except HomeError:  # it has no stream any more, or was imported
+        return False
 
 
 def _is_of_study(trial: Trial) -> bool:
