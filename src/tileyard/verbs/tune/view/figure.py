@@ -3,6 +3,7 @@ parameter, and a map of the two parameters that matter most.
 """
 
 import math
+import statistics
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -362,7 +363,7 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
         for level in effect.levels:
             if level.times_ns:
                 own = sorted(one / size for one in level.times_ns)
-                low, middle = own[0], own[len(own) // 2]
+                low, middle = own[0], statistics.median(own)
                 is_best = own[0] * size <= shown.best_ns
                 axes.plot([low, middle], [len(labels)] * 2, "-", color=FAINT, linewidth=1)
                 colour = CHANGE if is_best else TIME

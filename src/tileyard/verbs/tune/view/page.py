@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from statistics import median
 
 from tileyard.base.model import WELL, Measurement, Record, Trial
 from tileyard.base.wording import count_of, say_end
@@ -356,7 +357,7 @@ def _draw_effect(effect: Effect, axis: Axis, best_ns: float) -> Group:
         if not own:
             rows.append(Line(before=(level.name,), drawing=draw_bar(0), after=("", "", count)))
             continue
-        middle = own[len(own) // 2]
+        middle = median(own)
         kind = "best" if own[0] <= best_ns else ""
         rows.append(
             Line(

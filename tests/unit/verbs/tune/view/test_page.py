@@ -12,6 +12,7 @@ from tests.unit.verbs.tune.view.test_table import TABLE
 from tileyard.base.events import StudyAdvanced
 from tileyard.base.model import Outcome
 from tileyard.cli.main import main
+from tileyard.pages.charts import Chart
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
@@ -66,6 +67,22 @@ def test_a_page_has_all_parts_of_a_study() -> None:
     bare = change(result(), trials=(trial(0, Outcome.MISMATCH, 0.0),), best=None, finals=())
     assert [one.name for one in describe_study(bare, log).sections] == [
         *("losses", "configs", "lines"),
+    ]
+
+
+def test_the_median_of_two_times_is_between_them() -> None:
+    """In the effect of a parameter."""
+    times = {0: 1000.0, 1: 3000.0, 2: 4000.0}
+    trials = tuple(
+        msgspec.structs.replace(trial(number, Outcome.PASSED, time_ns), config={"a": number // 2})
+        for number, time_ns in times.items()
+    )
+    subject = describe_study(change(result(), trials=trials, best=trials[0], finals=()), LOG)
+    (chart,) = [one.shown for one in subject.sections if one.name == "effects"]
+    assert isinstance(chart, Chart)
+    assert [row.after for row in chart.groups[0].rows] == [
+        ("1 us", "2 us", "2 / 2"),
+        ("4 us", "4 us", "1 / 1"),
     ]
 
 
