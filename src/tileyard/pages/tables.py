@@ -41,7 +41,8 @@ def make_table(
     def shorten(cell: Cell, kind: Kind) -> Cell:
         if kind == "shared" and isinstance(cell, str):
             return texts.setdefault(cell, len(texts))
-        return round_figure(cell) if type(cell) is float else cell
+        # The value of a parameter, which is a text, can be given to an option as it is.
+        return round_figure(cell) if type(cell) is float and kind != "text" else cell
 
     made = tuple(
         tuple(shorten(cell, column.kind) for cell, column in zip(row, columns, strict=True))

@@ -86,6 +86,17 @@ def test_the_median_of_two_times_is_between_them() -> None:
     ]
 
 
+def test_a_parameter_is_shown_with_all_its_digits() -> None:
+    """It can be given to ``--config`` as it is."""
+    own = msgspec.structs.replace(
+        trial(0, Outcome.PASSED, 1234567.89), config={"scale": 0.18033688011112042}
+    )
+    study = change(result(), trials=(own,), best=own, finals=())
+    table = list_configs(study)
+    by_name = dict(zip((one.name for one in table.columns), table.rows[0], strict=True))
+    assert (by_name["scale"], by_name["latency"]) == (0.18033688011112042, 1234570.0)
+
+
 def test_configs_that_were_rejected_are_counted_by_reason() -> None:
     """With those that failed, the most frequent reason first."""
     advanced = StudyAdvanced(expected_gain=None, left_s=None, rejected={"registers": 7})
