@@ -22,7 +22,7 @@ from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
 from tileyard.pages.tables import Cell, Column, Table, make_table
 from tileyard.show.words import clean_line, format_quantity, format_seconds
-from tileyard.verbs.regress.plan.histories import RowHistory, read_histories
+from tileyard.verbs.regress.plan.causes import RowHistory, read_histories
 from tileyard.verbs.regress.result import (
     Regression,
     TimedRow,
