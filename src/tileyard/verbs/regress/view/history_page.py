@@ -10,14 +10,13 @@ from markupsafe import Markup
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.pages.history import Dot, Step, draw_history
-from tileyard.show.words import clean_line, format_time
+from tileyard.show.words import clean_line, find_unit, format_time
 from tileyard.verbs.regress.plan.causes import Span, name_end
 from tileyard.verbs.regress.plan.history import Point, Series, Shift, find_commit
 from tileyard.verbs.regress.result import format_change
 from tileyard.verbs.regress.view.case_history import SHORT, format_revision
 
 STYLE: Final = "assets/history.css"
-UNITS: Final = (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0))
 Spans = Mapping[str, Span]
 
 
@@ -43,9 +42,7 @@ class ShownHistory(Record):
 def show_history(series: Series, spans: Spans) -> ShownHistory:
     """What a page has of a series, as far as ``spans`` know its commits."""
     points = series.points
-    unit, size = next(
-        one for one in UNITS if max(p.time_ns for p in points) >= one[1] or one[1] == 1
-    )
+    unit, size = find_unit(max(one.time_ns for one in points))
     order = "commits" if series.is_by_commit else "runs"
     has_intervals = any(one.low_ns < one.high_ns for one in points)
     see = (
