@@ -15,6 +15,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.wording import count_of
 from tileyard.measure.looks import MeanInterval, mean_interval
+from tileyard.show.words import NANOSECONDS
 from tileyard.verbs.regress.plan.pairs import (
     as_ratio,
     find_level,
@@ -26,7 +27,6 @@ from tileyard.verbs.regress.result import Gate, Regression, TimedRow, Verdict
 
 TILELANG: Final = "__TILELANG_PERF_RESULTS_JSON__="
 """Begins the output of TileLang's benchmarks with TL_PERF_REGRESSION_FORMAT=json; names, ms follow."""
-NANOSECONDS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 FEWEST_EARLIER: Final = 19
 """Fewest earlier numbers for one number per side: an outlier beyond all comes once in 20 times."""
 NO_TIME: Final = "what it has is no time: a time is a number greater than 0"
