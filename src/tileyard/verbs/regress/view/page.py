@@ -68,11 +68,12 @@ ALL_ROWS = Words(
 
 def describe_regression(result: Regression, log: RunLog) -> list[Subject]:
     """A comparison of two sides."""
+    gate = describe_gate(result)
     return [
         Subject(
             title=f"{result.head} against {result.base}",
             kind=f"Comparison{f', run {result.run}' if result.run else ''}",
-            answer=f"{find_headline(result)}. {describe_gate(result).capitalize()}.",
+            answer=f"{find_headline(result)}. {gate[0].upper()}{gate[1:]}.",
             facts=(*log.facts, *_list_facts(result)),
             sections=tuple(_list_sections(result, log)),
         )

@@ -33,6 +33,8 @@ def test_the_worst_is_first() -> None:
         subject.answer
         == "1 kernel slower by more than 2 %. Gates: 1 failed, 1 missing, 1 regressed."
     )
+    broken = msgspec.structs.replace(RESULT, broken=("GEMM takes 3 MB",))
+    assert describe_regression(broken, LOG)[0].answer.endswith("1 regressed, GEMM takes 3 MB.")
     page = render_report([subject])
     shown = re.findall(r'<td>(\w+)</td><td class="wide">([^<]*)</td>', page)
     assert shown[:2] == [("regressed", "slow"), ("equivalent", "even")]
