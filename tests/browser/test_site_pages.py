@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import msgspec
 from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
@@ -13,6 +14,8 @@ from tests.unit.verbs.site.histories import record_suite
 from tools.chromium import resize
 
 from tileyard.cli.main import main
+from tileyard.store.base import TrialQuery
+from tileyard.store.trials import TrialStore
 
 BAD = "<img src=x onerror=alert(1)>"
 BLUE, ORANGE = (0, 114, 178), (179, 74, 0)
@@ -32,11 +35,20 @@ def list_shown(driver: Chrome) -> list[str]:
     return [row.text.split()[0] for row in rows if row.is_displayed()]
 
 
+def record_elsewhere(home: Path, case: str) -> None:
+    """The same runs timed a case on another device, too: it is one case in two rows."""
+    with TrialStore.open(home) as store:
+        for one in store.list_trials(TrialQuery(limit=0)):
+            if one.case.startswith(case):
+                store.record(msgspec.structs.replace(one, id=f"{one.id}9", device="cpu:1"))
+
+
 def test_a_reader_finds_what_became_slower(browser: Browser, tmp_path: Path) -> None:
     """By the answer, the filter, the groups and the order of the table, and the link to its history."""
     home, site = tmp_path / "home", tmp_path / "site"
     record_runs(home, [BASE_NS] * 5 + [1.1 * BASE_NS] * 5, case="softmax/config-1")
     record_runs(home, [0.5 * BASE_NS] * 10, case=f"{BAD}/config-1")
+    record_elsewhere(home, BAD)
     record_suite(home, (2.0, 2.0, 1.0), failing=True)
     assert main(["site", str(site), "--home", str(home)]) == 0
 
@@ -44,7 +56,7 @@ def test_a_reader_finds_what_became_slower(browser: Browser, tmp_path: Path) -> 
     browser.visit((site / "index.html").as_uri())
     answer = driver.find_element(By.CLASS_NAME, "answer").text
     assert "1 of 3 cases is slower, most softmax/config-1 on cpu:0: +10." in answer
-    assert list_shown(driver) == ["rows/f16_32x48", "softmax/config-1", "<img"]
+    assert list_shown(driver) == ["rows/f16_32x48", "softmax/config-1", *["<img"] * 2]
     assert count_pixels(driver, ".spark", BLUE) > 30
     assert not [*browser.list_complaints(), *browser.list_faults()]
 

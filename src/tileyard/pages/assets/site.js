@@ -8,16 +8,16 @@
   const filter = document.getElementById("filter");
   const group = document.getElementById("group");
   const count = document.getElementById("count");
+  // A case on several devices has several rows.
+  const countCases = (some) => new Set(some.map((row) => row.querySelector("a").href)).size;
 
   function show() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
     for (const row of rows) {
-      const fits = words.every((word) => texts.get(row).includes(word)) && (!group.value || row.dataset.group === group.value);
-      row.hidden = !fits;
-      shown += fits;
+      row.hidden = !(words.every((word) => texts.get(row).includes(word)) && (!group.value || row.dataset.group === group.value));
     }
-    count.textContent = shown === rows.length ? `${shown} cases` : `${shown} of ${rows.length} cases`;
+    const shown = countCases(rows.filter((row) => !row.hidden)), all = countCases(rows);
+    count.textContent = shown === all ? `${all} cases` : `${shown} of ${all} cases`;
   }
 
   function sortBy(head, index) {

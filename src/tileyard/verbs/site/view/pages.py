@@ -1,6 +1,6 @@
 """The pages of a site: one that names what changed and compares all cases, and one per case."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from markupsafe import Markup
@@ -151,19 +151,18 @@ def say_answer(overview: Overview) -> str:
     rows = overview.rows
     failed = [row for row in rows if row.failure is not None]
     slower = [row for row in rows if _group_of(row) == "worse"]
+    cases = count_of(_count(rows), "case")
     said = []
     if failed:
-        verb = "fails: " if len(failed) == 1 else "fail, among them "
-        said.append(f"{_count(len(failed), len(rows))} {verb}{_name(failed[0])}.")
+        verb = "fails: " if _count(failed) == 1 else "fail, among them "
+        said.append(f"{_count(failed)} of {cases} {verb}{_name(failed[0])}.")
     worst = next((row for row in slower if row.change), None)
     if worst is not None and worst.change is not None:
         cause = _find_cause(overview.causes, worst)
         by = f", {_say_span(cause)}" if cause else ""
         size = f"{format_change(worst.change.ratio)} %"
-        verb = "is" if len(slower) == 1 else "are"
-        said.append(
-            f"{_count(len(slower), len(rows))} {verb} slower, most {_name(worst)}: {size}{by}."
-        )
+        verb = "is" if _count(slower) == 1 else "are"
+        said.append(f"{_count(slower)} of {cases} {verb} slower, most {_name(worst)}: {size}{by}.")
     if not said:
         said.append(
             f"No case is slower than before by more than {100 * overview.margin:g} % "
@@ -172,8 +171,9 @@ def say_answer(overview: Overview) -> str:
     return " ".join(said)
 
 
-def _count(some: int, all_rows: int) -> str:
-    return f"{some} of {count_of(all_rows, 'case')}"
+def _count(rows: Iterable[Row]) -> int:
+    """The cases of rows, of which one on several devices has several."""
+    return len({row.recorded.subject for row in rows})
 
 
 def _name(row: Row) -> str:
