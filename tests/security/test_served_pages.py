@@ -33,6 +33,7 @@ from tileyard.verbs.serve.plan.connections import (
     MOST_CONNECTIONS,
     REQUEST_BYTES,
     BoundedServer,
+    Connection,
     Limits,
     serving,
 )
@@ -442,16 +443,22 @@ async def stop_reading(at: Address, path: str) -> socket.socket:
     return connection
 
 
-def test_a_thousand_slow_readers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are answered meanwhile; what is kept for slow ones is bounded in number and size."""
-    servers = list[BoundedServer]()
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> list[BoundedServer]:
+    """The servers that were started."""
+    found = list[BoundedServer]()
     started = BoundedServer.startup
 
     async def startup(self: BoundedServer, sockets: list[socket.socket] | None = None) -> None:
-        servers.append(self)
+        found.append(self)
         await started(self, sockets)
 
     monkeypatch.setattr(BoundedServer, "startup", startup)
+    return found
+
+
+def test_a_thousand_slow_readers_keep_nobody_out(servers: list[BoundedServer]) -> None:
+    """Others are answered meanwhile; what is kept for slow ones is bounded in number and size."""
 
     async def use() -> None:
         async with serving_hub(Hub(), Limits()) as at:
@@ -468,6 +475,30 @@ def test_a_thousand_slow_readers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch
 
     with many_files():
         asyncio.run(use())
+
+
+def test_a_reader_over_a_slow_line_keeps_its_connection(servers: list[BoundedServer]) -> None:
+    """However long a page takes, as long as some of it is read."""
+    at_once = Limits(read_s=0.0)
+
+    async def use() -> None:
+        async with serving_hub(Hub(), Limits(check_s=1e6)) as at:
+            slow = await stop_reading(at, "/")
+            await until(lambda: bool(servers[0].server_state.connections))
+            (connection,) = servers[0].server_state.connections
+            assert isinstance(connection, Connection)
+            await until(lambda: connection.awaits == "reader")
+            connection.check(at_once)
+            before = connection.transport.get_write_buffer_size()
+            while connection.transport.get_write_buffer_size() == before:
+                assert await asyncio.get_running_loop().sock_recv(slow, 8 << 10)
+            connection.check(at_once)
+            assert not connection.transport.is_closing()
+            connection.check(at_once)
+            assert connection.transport.is_closing()
+            slow.close()
+
+    asyncio.run(use())
 
 
 def test_a_subscriber_that_stops_reading_is_dropped() -> None:

@@ -23,7 +23,9 @@ BUFFER_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds in which a request must have come completely, and what was written must have been read."""
+    """Seconds in which a request must have come completely, and after which something of what was written
+    must have been read.
+    """
 
     request_s: float = 10.0
     read_s: float = 30.0
@@ -62,7 +64,8 @@ class Connection(H11Protocol):
     def check(self, limits: Limits) -> None:
         """End the connection if it has waited for too long."""
         now_s = self.loop.time()
-        waits_for = self.awaits, self.cycle  # of each request there is another cycle
+        # Of each request there is another cycle, and a buffer changes as it is read.
+        waits_for = self.awaits, self.cycle, self.transport.get_write_buffer_size()
         if waits_for != self._waits_for:
             self._waits_for, self.since_s = waits_for, now_s
         limit_s = {"reader": limits.read_s, "request": limits.request_s}.get(self.awaits)
