@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.security.conftest import User
+from tests.unit.show.suite_results import one_of_each
 
 from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.events import CaseEnded, CasePlanned, CaseStarted, RunStarted
@@ -24,6 +25,7 @@ from tileyard.engine.hosts.listening import bind
 from tileyard.engine.hosts.meeting import Address
 from tileyard.engine.hosts.placing import Place
 from tileyard.store.events import EventLog
+from tileyard.store.results import keep_result
 from tileyard.store.trials import open_store
 from tileyard.verbs.serve.command.site import Events, Page, open_site
 from tileyard.verbs.serve.plan import access
@@ -284,6 +286,9 @@ def test_other_sites_pages_get_nothing(settings: Settings, lines: tuple[str, ...
 
 def test_every_answer_keeps_other_sites_out(settings: Settings) -> None:
     """Pages, streams, errors and refusals: no frames, no guessed types, no referrer, only our own script."""
+    with EventLog(settings.home, "kept"):
+        pass
+    keep_result(settings.home, "kept", one_of_each())
 
     async def use(at: Address) -> None:
         async with connected(at) as (reader, writer):
@@ -291,9 +296,12 @@ def test_every_answer_keeps_other_sites_out(settings: Settings) -> None:
                 f"GET /events HTTP/1.1\r\nHost: {at}\r\nAccept: text/event-stream\r\n\r\n".encode()
             )
             answers = [await read_answer(reader, has_end=False)]
-        answers += [await ask(at, path) for path in (*PAGES, "/none", "/events")]
+        answers += [
+            await ask(at, path) for path in (*PAGES, *["/runs/kept"] * 2, "/none", "/events")
+        ]
         answers += [await ask(at, host="evil.example"), await ask(at, method="POST")]
-        assert [one.status for one in answers] == [200, *(200,) * 4, 404, 406, 421, 405]
+        assert [one.status for one in answers] == [200, *(200,) * 6, 404, 406, 421, 405]
+        assert answers[5] == answers[6]  # a report, which is made once for its readers
         for _, headers, body in answers:
             policy = headers["content-security-policy"]
             assert policy.startswith("default-src 'none'")

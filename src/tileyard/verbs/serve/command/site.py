@@ -85,7 +85,7 @@ class Page(Response):
             {
                 "type": "http.response.start",
                 "status": self.status_code,
-                "headers": self.raw_headers,
+                "headers": [*self.raw_headers],  # which are completed for this reader
             }
         )
         for first in range(0, len(self.body), CHUNK_BYTES):
@@ -192,7 +192,7 @@ class Site:
         if kept:
             make = functools.partial(_make_report, self._home, run, kept)
             if report := await self._make(request, make, self._reporting):
-                return Page(report)
+                return report
         return await self._show_trials(request)
 
     async def _show_trials(self, request: Request) -> Response:
@@ -282,13 +282,15 @@ class Site:
 
 
 @functools.lru_cache(maxsize=MOST_REPORTS)
-def _make_report(home: Path, run: str, _kept: int) -> str:
-    """The report of a run whose result was kept at this time; empty if there are none of such results."""
+def _make_report(home: Path, run: str, _kept: int) -> Page | None:
+    """The report of a run whose result was kept at this time, the same for all its readers; None if there are
+    none of such results.
+    """
     try:
         subjects = describe_run(home, run)
     except UsageError:
-        return ""
-    return render_report(subjects, (*LINKS, (f"/runs/{run}/trials", "Trials")))
+        return None
+    return Page(render_report(subjects, (*LINKS, (f"/runs/{run}/trials", "Trials"))))
 
 
 async def _repeat(find: Callable[[], Awaitable[Shown]]) -> AsyncIterator[bytes]:
