@@ -17,7 +17,7 @@ STEADY = tuple(f"layer{number}/config-1" for number in range(5))
 SLOWED = "softmax/M=1024/config-1"
 
 
-def make_repository(folder: Path) -> tuple[str, ...]:
+def make_repository(folder: Path, count: int = COMMITS) -> tuple[str, ...]:
     """A git repository in ``folder`` with a line of commits, ``change N``; their hashes."""
 
     def git(*words: str, given: str = "") -> str:
@@ -28,7 +28,7 @@ def make_repository(folder: Path) -> tuple[str, ...]:
     folder.mkdir()
     git("init", "-q", "-b", "main")
     commits = []
-    for number in range(COMMITS):
+    for number in range(count):
         subject = "Softmax rounds once" if number == PLANTED else f"change {number}"
         commits.append(
             f"commit refs/heads/main\nmark :{number + 1}\n"
@@ -36,7 +36,7 @@ def make_repository(folder: Path) -> tuple[str, ...]:
             f"data {len(subject)}\n{subject}\n" + (f"from :{number}\n" if number else "")
         )
     git("fast-import", "--quiet", given="\n".join(commits))
-    git("tag", "v1", f"main~{COMMITS - 11}")
+    git("tag", "v1", f"main~{count - 11}")
     return tuple(git("rev-list", "--reverse", "main").split())
 
 

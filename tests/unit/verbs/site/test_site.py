@@ -34,6 +34,9 @@ from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
 from tileyard.store.trials import TrialStore
 from tileyard.testing.stores import make_trial
+from tileyard.verbs.regress.plan.bisection import Commit
+from tileyard.verbs.regress.plan.causes import MOST_COMMITS
+from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.site.result import Subject
 from tileyard.verbs.tune.result.records import StudyResult
 
@@ -362,6 +365,36 @@ def test_the_worst_change_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     causes = text_of(page[page.index('id="changes"') : page.index('id="all"')])
     found = re.findall(r"(most|later|little|faster)/config-1", causes)
     assert found == ["most", "little", "faster", "later"]
+
+
+def test_a_change_of_many_commits_is_of_one_of_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last ones are listed, and the others counted. Git is asked once for all cases."""
+    first, *_, last = make_repository(tmp_path / "repository", MOST_COMMITS + 10)
+    monkeypatch.chdir(tmp_path / "repository")
+    asked = list[tuple[str, str]]()
+    listed = Project.list_commits
+
+    def list_commits(self: Project, good: str, bad: str) -> list[Commit]:
+        asked.append((good, bad))
+        return listed(self, good, bad)
+
+    monkeypatch.setattr(Project, "list_commits", list_commits)
+    there = [*[first] * 5, *[last] * 5]
+    for case, revisions in (
+        ("a/1", there),
+        ("b/1", there),
+        ("c/1", there[::-1]),
+        ("d/1", there[::-1]),
+    ):
+        times = [BASE_NS if one == first else 1.1 * BASE_NS for one in revisions]
+        record_runs(tmp_path / "home", times, case=case, revisions=revisions)
+    make_site(tmp_path / "site", tmp_path / "home")
+    page = text_of((tmp_path / "site" / "index.html").read_bytes())
+    assert f"One of {MOST_COMMITS + 9} commits, not all of which were timed." in page
+    assert "and 9 earlier ones" in page
+    assert sorted(set(asked)) == sorted(asked)
 
 
 def _slow_down(trial: Trial) -> Trial:

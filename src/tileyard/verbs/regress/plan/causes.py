@@ -25,7 +25,7 @@ from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.regress.result import Regression, TimedRow
 
 MOST_COMMITS: Final = 50
-"""Commits of a span that are remembered."""
+"""Commits of a span that are remembered, the last ones."""
 FEWEST_RUNS: Final = 3
 """Fewest runs that are a history."""
 
@@ -37,12 +37,14 @@ def name_end(point: Point) -> str:
 
 class Span(Record):
     """The commits that can have caused a change: after ``last``, up to ``first``, parents first; none if
-    they are unknown, as without git. Both are as ``name_end`` names them.
+    they are unknown, as without git. Both are as ``name_end`` names them. Of many the first ones are
+    ``left_out``.
     """
 
     last: str
     first: str
     commits: tuple[Commit, ...] = ()
+    left_out: int = 0
 
     @property
     def key(self) -> str:
@@ -82,10 +84,13 @@ class Commits:
         """The commits that can have caused a change between two points."""
         ends = find_commit(last.revision), find_commit(first.revision)
         span = Span(last=name_end(last), first=name_end(first))
+        if span.key in self.used:  # many cases change with the same commits
+            return self.used[span.key]
         known = self._spans.get(span.key)
         if known is None or not known.commits:
-            known = msgspec.structs.replace(span, commits=tuple(self._list_commits(*ends)))
-            self._spans[span.key] = known
+            found = self._list_commits(*ends)
+            kept = tuple(found[-MOST_COMMITS:])
+            known = msgspec.structs.replace(span, commits=kept, left_out=len(found) - len(kept))
         self.used[span.key] = known
         return known
 
@@ -93,7 +98,7 @@ class Commits:
         if self._project is None or not last or not first or last == first:
             return ()
         with contextlib.suppress(UsageError):  # one is not an ancestor of the other
-            return self._project.list_commits(last, first)[-MOST_COMMITS:]
+            return self._project.list_commits(last, first)
         return ()
 
     def find_released(self, name: str) -> frozenset[str]:

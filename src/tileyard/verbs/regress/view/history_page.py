@@ -110,7 +110,8 @@ def shorten(revision: str) -> str:
 
 def list_subjects(span: Span) -> tuple[str, ...]:
     """The commits of a span, the newest first."""
-    return tuple(f"{one.sha[:SHORT]} {one.subject}" for one in reversed(span.commits))
+    shown = [f"{one.sha[:SHORT]} {one.subject}" for one in reversed(span.commits)]
+    return (*shown, *([f"and {span.left_out} earlier ones"] if span.left_out else ()))
 
 
 def describe_place(series: Series) -> str:

@@ -213,7 +213,8 @@ def _show_cause(cause: Cause) -> CauseLine:
     elif len(span.commits) == 1:
         what = span.commits[0].subject
     elif span.commits:
-        what = f"One of {count_of(len(span.commits), 'commit')}, not all of which were timed."
+        several = count_of(len(span.commits) + span.left_out, "commit")
+        what = f"One of {several}, not all of which were timed."
         name = f"after {shorten(span.last)}, not later than {name}"
     else:
         name = f"after {shorten(span.last)}, not later than {name}"
