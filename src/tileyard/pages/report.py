@@ -48,15 +48,15 @@ class Subject(Record):
     sections: tuple[Section, ...] = ()
 
 
-def find_timeline(log: RunLog) -> Iterator[Section]:
-    """When each worker and device did what, if that is recorded."""
+def find_timeline(log: RunLog, whole_s: float) -> Iterator[Section]:
+    """When each worker and device did what, if that is recorded, in a run that took ``whole_s``."""
     timeline = fold_timeline(log.events)
     if any(lane.spans for lane in timeline.lanes):
         yield Section(
             name="timeline",
             title="Where the time went",
             template="timeline.html",
-            shown=show_timeline(timeline),
+            shown=show_timeline(timeline, whole_s=whole_s),
             data=pack_timeline(timeline),
         )
 

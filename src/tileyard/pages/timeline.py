@@ -3,7 +3,13 @@
 from typing import get_args
 
 from tileyard.base.model import Record
-from tileyard.show.lanes import describe_path, describe_shares, name_lane
+from tileyard.show.lanes import (
+    BETWEEN,
+    describe_path,
+    describe_shares,
+    describe_waits,
+    name_lane,
+)
 from tileyard.show.timeline import WORK, Lane, SpanKind, Timeline
 from tileyard.show.words import clean_line, format_seconds, format_share
 
@@ -21,6 +27,8 @@ class Bounds(Record):
 
 
 USUAL = Bounds()
+MOST_WAITS = 3
+"""Maximum number of devices whose waits are in the sentence; the lanes have all."""
 
 
 class LaneRow(Record):
@@ -33,7 +41,8 @@ class LaneRow(Record):
 
 class LaneData(Record):
     """The spans of a lane, four numbers each: milliseconds since the end of the one before, milliseconds that
-    it took, its kind, and the place of its first case in the list of cases, -1 for none.
+    it took, its kind, and the place of its first case, or of what it waited for, in the list of cases, -1
+    for none.
     """
 
     name: str
@@ -61,22 +70,24 @@ class TimelineShown(Record):
     lanes: tuple[LaneRow, ...]
 
 
-def show_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineShown:
-    """The text of a timeline."""
+def show_timeline(
+    timeline: Timeline, bounds: Bounds = USUAL, whole_s: float = 0.0
+) -> TimelineShown:
+    """The text of a timeline, of a run that took ``whole_s`` if that is known."""
     path = describe_path(timeline)
     said = f"The critical path, the line below the lanes, consists of {path}." if path else ""
+    if BETWEEN in path:
+        said += " Between steps, what comes next is chosen and passed on."
     devices = [one for one in timeline.lanes if one.kind == "device"]
     idle = sum(one.idle for one in devices) / len(devices) if devices else 0.0
     used = f"Devices were idle {format_share(idle)} of the time." if devices else ""
-    if any(one.shares.get("waiting") for one in devices):
-        used += " Waiting means that another process held the device."
+    waits = [f"{name_lane(one)} waited {wait}" for one in devices if (wait := describe_waits(one))]
+    used += f" Others held devices: {'; '.join(waits[:MOST_WAITS])}." if waits else ""
     cut = ""
     if len(timeline.lanes) > bounds.lanes:
         cut = f"These are {bounds.lanes} of {len(timeline.lanes)} lanes."
     return TimelineShown(
-        see=" ".join(
-            filter(None, (f"The run took {format_seconds(timeline.seconds)}.", used, said, cut))
-        ),
+        see=" ".join(filter(None, (_say_length(timeline.seconds, whole_s), used, said, cut))),
         lanes=tuple(
             LaneRow(
                 name=clean_line(name_lane(one)),
@@ -86,6 +97,15 @@ def show_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineShown:
             for one in timeline.lanes
         ),
     )
+
+
+def _say_length(drawn_s: float, whole_s: float) -> str:
+    """How long the run took, and which part of that is not drawn."""
+    took, drawn = format_seconds(max(whole_s, drawn_s)), format_seconds(drawn_s)
+    before = (
+        "" if took == drawn else f" The last {drawn} are drawn: what is to run was read before."
+    )
+    return f"The run took {took}.{before}"
 
 
 def pack_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineData:
@@ -124,7 +144,9 @@ def _pack_lane(lane: Lane, cases: dict[str, int], gap_ms: int) -> LaneData:
             numbers[-3] += end - last
             last = end
             continue
-        case = cases.setdefault(span.cases[0], len(cases)) if span.cases else -1
+        why = f"for {span.why}" if span.kind == "waiting" and span.why else span.why
+        text = span.cases[0] if span.cases else why
+        case = cases.setdefault(text, len(cases)) if text else -1
         numbers += (begin - last, end - begin, KINDS.index(span.kind), case)
         last = end
     name, idle = clean_line(name_lane(lane)), format_share(lane.idle)

@@ -4,10 +4,14 @@ from collections import Counter, defaultdict
 
 from tileyard.base.wording import count_of
 from tileyard.show.timeline import Lane, Timeline
-from tileyard.show.words import format_seconds, format_share
+from tileyard.show.words import clean_line, format_seconds, format_share
 
 NOTICED = 0.005
 """Smallest share of the time of a lane, or of a run, that is named."""
+MOST_HOLDERS = 3
+"""Maximum number of holders of a device that are named."""
+BETWEEN = "between steps"
+"""On the critical path: what comes next is chosen, or passed on from one process to another."""
 
 
 def name_lane(lane: Lane) -> str:
@@ -16,9 +20,27 @@ def name_lane(lane: Lane) -> str:
 
 
 def describe_shares(lane: Lane) -> str:
-    """``40 % running, 3 % judging``: the largest share first."""
+    """``40 % running, 3 % waiting (1.9 s for ann, pid 7)``: the largest share first."""
     shares = sorted(lane.shares.items(), key=lambda one: -one[1])
-    return ", ".join(f"{format_share(one)} {kind}" for kind, one in shares if one >= NOTICED)
+    waits = describe_waits(lane)
+    return ", ".join(
+        f"{format_share(one)} {kind}" + (f" ({waits})" if kind == "waiting" and waits else "")
+        for kind, one in shares
+        if one >= NOTICED
+    )
+
+
+def describe_waits(lane: Lane) -> str:
+    """``1.9 s for ann, pid 7``: those that held a device meanwhile, the longest first; else empty."""
+    took: defaultdict[str, float] = defaultdict(float)
+    for span in lane.spans:
+        if span.kind == "waiting":
+            took[clean_line(span.why) or "an unknown holder"] += span.seconds
+    longest = sorted(took.items(), key=lambda one: -one[1])
+    said = [f"{format_seconds(took_s)} for {holder}" for holder, took_s in longest[:MOST_HOLDERS]]
+    if rest := longest[MOST_HOLDERS:]:
+        said.append(f"{format_seconds(sum(took_s for _, took_s in rest))} for {len(rest)} more")
+    return "; ".join(said)
 
 
 def describe_path(timeline: Timeline) -> str:
@@ -27,7 +49,7 @@ def describe_path(timeline: Timeline) -> str:
     counts: Counter[str] = Counter()
     for step in timeline.path:
         span = timeline.span_of(step)
-        kind = "nothing recorded" if span is None else span.kind
+        kind = BETWEEN if span is None else span.kind
         took[kind] += step.end - step.begin
         counts[kind] += span is not None
     return ", ".join(

@@ -375,7 +375,7 @@ class _Folder:
         span = lane.open
         if span is not None and span.kind == "running":
             return
-        is_same = span is not None and span.kind == kind and (kind != "paused" or span.why == why)
+        is_same = span is not None and span.kind == kind and (not why or span.why in ("", why))
         if span is not None and (is_same or span.begin == self._now):
             span.kind, span.why = kind, why or span.why
             return

@@ -4,8 +4,16 @@ import msgspec
 import pytest
 from tests.unit.show.simulated_runs import simulate
 
+from tileyard.base.events import (
+    DeviceAsked,
+    DeviceAwaited,
+    DeviceLeased,
+    RunEnded,
+    RunStarted,
+)
+from tileyard.base.model import Device
 from tileyard.pages.timeline import KINDS, Bounds, LaneData, pack_timeline, show_timeline
-from tileyard.show.timeline import Timeline, fold_timeline
+from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
 
 
 def fold(seed: int, cases: int) -> Timeline:
@@ -22,9 +30,14 @@ def unpack(lane: LaneData) -> list[tuple[int, int, int, int]]:
     return found
 
 
+def why_of(span: LaneSpan) -> str:
+    """Whom or what a span waits for."""
+    return f"for {span.why}" if span.why and span.kind == "waiting" else span.why
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_every_span_is_where_it_was(seed: int) -> None:
-    """In milliseconds, with its kind and its first case."""
+    """In milliseconds, with its kind, and its first case or what it waited for."""
     timeline = fold(seed, 40)
     packed = pack_timeline(timeline)
     for lane, data in zip(timeline.lanes, packed.lanes, strict=True):
@@ -37,7 +50,7 @@ def test_every_span_is_where_it_was(seed: int) -> None:
                 round(1000 * one.begin),
                 round(1000 * one.end),
                 one.kind,
-                one.cases[0] if one.cases else None,
+                one.cases[0] if one.cases else why_of(one) or None,
             )
             for one in lane.spans
         ]
@@ -77,11 +90,37 @@ def test_the_sentence_says_what_to_see() -> None:
     assert see.startswith("The run took ")
     assert "Devices were idle " in see
     assert "The critical path, the line below the lanes, consists of " in see
-    assert "Waiting" not in see
-    lanes = tuple(
-        msgspec.structs.replace(one, shares={"waiting": 0.4}) for one in fold(1, 20).lanes
-    )
-    waited = show_timeline(msgspec.structs.replace(fold(1, 20), lanes=lanes)).see
-    assert "of the time. Waiting means that another process held the device. The" in waited
+    assert "Between steps, what comes next is chosen and passed on." in see
+    assert "held devices" not in see
     empty = show_timeline(msgspec.structs.replace(fold(1, 1), lanes=(), path=()))
     assert "Devices" not in empty.see
+
+
+def test_a_run_has_one_duration() -> None:
+    """The whole run's; the part before the first event is not drawn."""
+    timeline = msgspec.structs.replace(fold(1, 20), seconds=79.0)
+    assert show_timeline(timeline, whole_s=85.0).see.startswith(
+        "The run took 85 s. The last 79 s are drawn: what is to run was read before. Devices"
+    )
+    assert show_timeline(timeline, whole_s=79.2).see.startswith("The run took 79 s. Devices")
+
+
+def test_those_who_held_a_device_are_named() -> None:
+    """Each, with the time that the run waited for it: the sentence, the lane, and the span."""
+    events = [
+        RunStarted(
+            title="tune", at=100.0, devices=(Device(name="npu:0", kind="npu", identity=""),)
+        ),
+        DeviceAsked(device="npu:0", at=101.0),
+        DeviceAwaited(device="npu:0", at=101.0, holder="ann, pid 7"),
+        DeviceAwaited(device="npu:0", at=101.5, holder="ann, pid 7", place=1),
+        DeviceAwaited(device="npu:0", at=103.0, holder="bob, pid 8"),
+        DeviceLeased(device="npu:0", at=104.0, lease=1),
+        RunEnded(run="r", at=110.0, reason="done"),
+    ]
+    timeline = fold_timeline(events)
+    shown = show_timeline(timeline)
+    waits = "2.0 s for ann, pid 7; 1.0 s for bob, pid 8"
+    assert f"Others held devices: npu:0 waited {waits}." in shown.see
+    assert shown.lanes[0].shares == f"30 % waiting ({waits})"
+    assert pack_timeline(timeline).cases == ("for ann, pid 7", "for bob, pid 8")

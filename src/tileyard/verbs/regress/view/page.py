@@ -102,7 +102,7 @@ def _list_sections(result: Regression, log: RunLog) -> Iterator[Section]:
     histories = islice(read_histories(log.home, result, looked), MOST_HISTORIES)
     if shown := [_show_history(one) for one in histories]:
         yield Section(name="histories", title="Histories", template="histories.html", shown=shown)
-    yield from find_timeline(log)
+    yield from find_timeline(log, result.seconds)
     yield Section(
         name="rows",
         title="All rows",

@@ -111,7 +111,7 @@ def _list_sections(result: SuiteResult, log: RunLog) -> Iterator[Section]:
     if longest := find_longest(result, LONGEST):
         chart = _draw_longest(longest, len(result.verdicts))
         yield Section(name="longest", title=chart.title, template="rows.html", shown=chart)
-    yield from find_timeline(log)
+    yield from find_timeline(log, result.seconds)
     yield Section(
         name="cases",
         title="All cases",

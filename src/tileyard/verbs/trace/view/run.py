@@ -10,7 +10,12 @@ from rich.text import Text
 from tileyard.base.events import CasePlanned, Event
 from tileyard.base.model import WELL, Case, KernelWork
 from tileyard.base.wording import count_of
-from tileyard.show.lanes import describe_path, describe_shares, name_lane
+from tileyard.show.lanes import (
+    BETWEEN,
+    describe_path,
+    describe_shares,
+    name_lane,
+)
 from tileyard.show.opening import load_settings, present, write_file
 from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share
@@ -38,8 +43,7 @@ def describe_trace(timeline: Timeline, events: Sequence[Event | None]) -> dict[s
     for step in timeline.path:
         span, begin, end = timeline.span_of(step), _us(step.begin), _us(step.end)
         if span is None or step.lane is None:
-            nothing = Drawn(name="nothing recorded", category=PATH, begin=begin, end=end)
-            made.draw(path, nothing)
+            made.draw(path, Drawn(name=BETWEEN, category=PATH, begin=begin, end=end))
             continue
         whole = _describe_span(span, cases)
         part = msgspec.structs.replace(whole, begin=begin, end=end)

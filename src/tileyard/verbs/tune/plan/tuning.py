@@ -247,7 +247,7 @@ async def _time_reference(
         lease.release()
     if isinstance(reply, Failed):
         return _leave_untimed(bench, result, reply.message)
-    return msgspec.structs.replace(result, reference=reply.measurement)
+    return msgspec.structs.replace(result, reference=reply.measurement, seconds=bench.elapsed_s)
 
 
 def _leave_untimed(bench: Bench, result: StudyResult, why: str) -> StudyResult:

@@ -80,11 +80,16 @@ class Control(Record):
         return self.low * BUSY < 1 or self.high > BUSY
 
 
+def name_binary(trial: Trial) -> str:
+    """A trial's binary; one without a known binary counts as its own."""
+    return trial.keys.binary or trial.id
+
+
 def one_per_binary(trials: Iterable[Trial]) -> list[Trial]:
-    """The first trial of each binary, in order; a trial without a known binary counts as its own."""
+    """The first trial of each binary, in order."""
     first: dict[str, Trial] = {}
     for trial in trials:
-        first.setdefault(trial.keys.binary or trial.id, trial)
+        first.setdefault(name_binary(trial), trial)
     return list(first.values())
 
 

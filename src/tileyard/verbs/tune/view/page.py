@@ -36,11 +36,12 @@ from tileyard.show.words import (
     join_numbers,
     why,
 )
-from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult
+from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, name_binary
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
 from tileyard.verbs.tune.view.landscape import Effect, map_parameters
 from tileyard.verbs.tune.view.picture import Picture, find_shared, judge_row, list_tried
 from tileyard.verbs.tune.view.study import (
+    find_open,
     list_doubts,
     list_lines,
     rank_trials,
@@ -55,7 +56,9 @@ MESSAGE = 90
 """Characters of a message in the table of all configs; `tileyard show` has the rest."""
 INCUMBENTS = {"default": "the default", "in use": "the config in use"}
 LEAST_SHARE = 0.05
-"""Smallest share of the variance that is worth a sentence."""
+"""Smallest share of the variance that is stated."""
+BUSY = "other work disturbed "
+"""Beginning of what says that."""
 NEAR = 1.02
 """Times within this factor of the best are as good."""
 
@@ -108,9 +111,24 @@ def sum_up(result: StudyResult) -> str:
     control = result.control
     alarm = "the control of the finals raised a false alarm, read them with care"
     is_alarm = control is not None and control.false_alarm and not control.is_wide
-    doubts = (*list_doubts(result), alarm * is_alarm)
+    doubts = (say_unmet(result), *list_doubts(result), alarm * is_alarm, _say_busy(result))
     said = "; ".join(filter(None, (text, *gains, ties, *doubts)))
     return f"{said[0].upper() if said.startswith('the ') else said[0]}{said[1:]}."
+
+
+def _say_untried(result: StudyResult, planned: int) -> str:
+    """Why configs of the space were not tried, of which at most so many were ``planned``."""
+    rest = result.space - len(result.trials) - result.rejected
+    said = [f"{result.rejected} rejected by `where`"] if result.rejected else []
+    if rest > 0 and result.stopped:
+        said.append(f"{rest}: {result.stopped}")
+    elif rest > 0 and result.reason == "interrupted":
+        said.append(f"{rest}: the run was interrupted")
+    elif rest > 0 and planned <= len(result.trials):
+        said.append(f"{rest}: at most {len(result.trials)} were asked for")
+    elif rest > 0:
+        said.append(f"{rest}: the strategy did not choose them")
+    return ", ".join(said)
 
 
 def _say_ties(tied: int) -> str:
@@ -126,6 +144,18 @@ def _say_gain(one: Incumbent) -> str:
     return f"{_say_ratio(one.final)} as fast as {name}"
 
 
+def say_unmet(result: StudyResult) -> str:
+    """How many configs may be as fast as the winner, and were not compared with it."""
+    unmet = len(find_open(result))
+    return f"{count_of(unmet, 'config')} may be as fast and did not meet it" if unmet else ""
+
+
+def _say_busy(result: StudyResult) -> str:
+    """What other work disturbed, as a part of the answer."""
+    disturbed = [one.removeprefix(BUSY).partition(":")[0] for one in result.busy]
+    return f"{BUSY}{' and '.join(disturbed)}" if disturbed else ""
+
+
 def _say_ratio(final: Final) -> str:
     return f"{final.ratio:.4g} x [{final.low:.4g}, {final.high:.4g}]"
 
@@ -138,6 +168,7 @@ def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
     yield "machine", result.silicon
     yield "devices", ", ".join(one.name for one in view.about.devices) or result.device
     yield "configs", f"{len(result.trials)} of {result.space} tried: {count_ends(result.trials)}"
+    yield "not tried", _say_untried(result, view.about.cases)
     yield "known from earlier runs", str(result.reused) if result.reused else ""
     yield "time", format_seconds(result.seconds)
     if measured is not None:
@@ -151,10 +182,12 @@ def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
         ratio = result.reference.median_ns / measured.median_ns
         took = format_time(result.reference.median_ns)
         yield "reference", f"{took}, {ratio:.3g} x the time of the best config"
-    if result.control is not None:
-        control = result.control
-        said = f"{control.ratio:.3f} [{control.low:.3f}, {control.high:.3f}]"
-        yield "best against itself", f"{said}{', false alarm' if control.false_alarm else ''}"
+    if (control := result.control) is not None and (control.false_alarm or control.is_wide):
+        said = f"{control.ratio:.3f} x [{control.low:.3f}, {control.high:.3f}]"
+        yield (
+            "control of the finals",
+            f"the best config took {said} its own time, measured as if it were two",
+        )
     yield "other work", "; ".join(one.removeprefix("other work ") for one in result.busy)
     yield "stopped early", result.stopped if result.reason != "done" else ""
 
@@ -186,9 +219,9 @@ def _list_sections(result: StudyResult, shown: Picture, log: RunLog) -> Iterator
     if len(shown.effects) > 1 and timed:
         maps = _describe_maps(shown, unit, size)
         yield Section(name="map", title=MAP_TITLE, template="map.html", shown=maps, data=maps)
-    if losses := _draw_losses(result, log):
+    if losses := _draw_losses(result):
         yield Section(name="losses", title=losses.title, template="rows.html", shown=losses)
-    yield from find_timeline(log)
+    yield from find_timeline(log, result.seconds)
     table = list_configs(result)
     yield Section(
         name="configs",
@@ -283,6 +316,8 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         )
     else:
         see = "There were no finals: these are the times of the screening."
+    if unmet := say_unmet(result):
+        see += f" {unmet[0].upper()}{unmet[1:]}: the table of all configs has the times of their screening."
     return Chart(
         title="Finalists" if result.finals else "The best of the screening",
         see=f"{see} Bars are intervals of the median at 95 %.{same}{more}",
@@ -328,10 +363,10 @@ def _draw_effects(shown: Picture, times: Sequence[float]) -> Chart:
     axis = make_axis(times, unit, size)
     first = drawn[0]
     most = (
-        f"{clean_line(first.parameter)} matters most: alone it explains {format_share(first.share)} of the "
-        "variance of times."
+        f"{clean_line(first.parameter)} matters most: its value alone explains "
+        f"{format_share(first.share)} of how much times differ."
         if first.share >= LEAST_SHARE
-        else "No parameter alone is known to explain a part of the variance of times."
+        else "No parameter matters much by itself: see which pairs of values are fast in the map."
     )
     more = (
         f" {len(drawn)} of {len(shown.effects)} parameters."
@@ -366,8 +401,8 @@ def _draw_effect(effect: Effect, axis: Axis, best_ns: float) -> Group:
                 after=(format_time(own[0]), format_time(middle), count),
             )
         )
-    title = f"{effect.parameter}: {format_share(effect.share)} of the variance"
-    return Group(title=title, rows=tuple(rows))
+    share = f": explains {format_share(effect.share)}" if effect.share >= LEAST_SHARE else ""
+    return Group(title=f"{effect.parameter}{share}", rows=tuple(rows))
 
 
 OWN_WORDS = "In the run's own words"
@@ -421,15 +456,14 @@ def _describe_maps(shown: Picture, unit: str, size: float) -> Maps:
     )
 
 
-def _draw_losses(result: StudyResult, log: RunLog) -> Chart | None:
+def _draw_losses(result: StudyResult) -> Chart | None:
     """Configs without a time, by the reason."""
     found = [
         (say_end(own[0].outcome, own[0].exceeds), join_numbers([why(one) for one in own]), len(own))
         for own in group_failures(result.trials)
     ]
-    study = log.view.study
-    rejected = {} if study is None else study.rejected
-    found += [("rejected untried", reason, count) for reason, count in rejected.items()]
+    if result.rejected:
+        found.append(("rejected untried", "`where`", result.rejected))
     if not found:
         return None
     found.sort(key=lambda one: -one[2])
@@ -437,8 +471,8 @@ def _draw_losses(result: StudyResult, log: RunLog) -> Chart | None:
     most = found[0][2]
     return Chart(
         title="Rejected or failed",
-        see=f"{count_of(total, 'config')} of {len(result.trials) + sum(rejected.values())} have no time, "
-        f"{most} of them for the first reason.",
+        see=f"Of {len(result.trials) + result.rejected} configs {total} without a time"
+        + (f", {most} of them for the first reason." if len(found) > 1 else "."),
         label="configs",
         columns=("end", "reason"),
         after=("configs",),
@@ -495,12 +529,12 @@ def list_configs(result: StudyResult) -> Table:
     ]
     alike: dict[str, list[Trial]] = {}  # configs by their binary
     for trial in result.trials:
-        alike.setdefault(trial.keys.binary or trial.id, []).append(trial)
+        alike.setdefault(name_binary(trial), []).append(trial)
     ranks: dict[str, int] = {}
     measured = {trial.id: trial.measurement for trial in result.trials if trial.outcome in WELL}
     decided = {one.trial: one.measurement for one in result.finals if one.measurement is not None}
     for number, first in enumerate(rank_trials(result), start=1):
-        same = alike[first.keys.binary or first.id]
+        same = alike[name_binary(first)]
         times = next((decided[one.id] for one in same if one.id in decided), None)
         for one in same:
             ranks[one.id] = number

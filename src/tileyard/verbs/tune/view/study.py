@@ -32,6 +32,7 @@ from tileyard.verbs.tune.result.records import (
     KeptOut,
     StudyResult,
     Tradeoff,
+    name_binary,
     one_per_binary,
 )
 from tileyard.verbs.tune.view.compiled import count_ends, describe_reasons, group_failures, name_end
@@ -193,6 +194,7 @@ def _table(
     for name in words:
         table.add_column(name, no_wrap=True)
     met = {final.trial for final in result.finals}
+    still_open = find_open(result)
     marks = set()
     for number, trial in enumerate(rank_trials(result)[:rows], start=1):
         rank = "" if result.disturbed else str(number)
@@ -201,9 +203,8 @@ def _table(
         measured = result.measurement_of(trial)
         took_ns = measured.median_ns if measured else 0.0
         is_abandoned = trial.id not in met and measured is not None and measured.abandoned
-        is_open = any(one.id in result.unmet for one in same)
-        is_open |= is_abandoned and measured is not None and not is_clearly_slower(measured)
-        mark = "" if result.disturbed else "?" if is_open else "*" * is_abandoned
+        is_open = name_binary(trial) in still_open
+        mark = "?" if is_open else "*" * (is_abandoned and not result.disturbed)
         marks.add(mark)
         row.append(format_time(took_ns) + mark if took_ns else "")
         row.append(format_interval(measured) if measured else "")
@@ -218,6 +219,23 @@ def _table(
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
+
+
+def find_open(result: StudyResult) -> frozenset[str]:
+    """The binaries that may be as fast as the best one, which they did not meet."""
+    if result.disturbed:
+        return frozenset()
+    finalists = {final.trial for final in result.finals}
+    met = {name_binary(one) for one in result.trials if one.id in finalists}
+    given_up = {
+        one.id
+        for one in result.trials
+        if one.measurement is not None
+        and one.measurement.abandoned
+        and not is_clearly_slower(one.measurement)
+    }
+    unmet = given_up.union(result.unmet)
+    return frozenset(name_binary(one) for one in result.trials if one.id in unmet) - met
 
 
 def say_met(result: StudyResult) -> str:

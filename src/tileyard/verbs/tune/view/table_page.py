@@ -19,7 +19,7 @@ def describe_shapes(result: TableResult, log: RunLog) -> list[Subject]:
         Section(name=f"table{number}", title=one.title, template="rows.html", shown=one)
         for number, one in enumerate(charts)
     ]
-    sections += find_timeline(log)
+    sections += find_timeline(log, result.seconds)
     sections.append(Section(name="lines", title=OWN_WORDS, template="lines.html", shown=lines))
     table = Subject(
         title=f"{result.kernel}: a config for each shape",

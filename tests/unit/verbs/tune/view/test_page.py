@@ -9,14 +9,14 @@ from tests.unit.show.test_views import result, trial
 from tests.unit.verbs.tune.view.test_figure import make_grid
 from tests.unit.verbs.tune.view.test_table import TABLE
 
-from tileyard.base.events import StudyAdvanced
+from tileyard.base.events import RunStarted
 from tileyard.base.model import Outcome
 from tileyard.cli.main import main
 from tileyard.pages.charts import Chart
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
-from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, Tradeoff
+from tileyard.verbs.tune.result.records import Control, Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
 from tileyard.verbs.tune.view.table_page import describe_shapes
 
@@ -56,16 +56,83 @@ def test_a_study_without_a_winner_says_why() -> None:
     assert "a beats b and loses to it" in sum_up(disturbed)
 
 
+def test_the_answer_states_its_doubts() -> None:
+    """Configs that may be as fast and did not meet the winner, each binary once, and what was disturbed."""
+    study = make_grid()
+    met = {one.trial for one in study.finals}
+    fast = [one for one in study.trials if one.outcome is Outcome.PASSED and one.id not in met]
+    half = "other work disturbed 50 % of the rounds of the finals: they do not count"
+    doubted = change(study, unmet=(fast[0].id,), busy=("other work disturbed the screening", half))
+    said = sum_up(doubted)
+    assert "; 1 config may be as fast and did not meet it; " in said
+    assert said.endswith(
+        "; other work disturbed the screening and 50 % of the rounds of the finals."
+    )
+    finals = next(one for one in describe_study(doubted, LOG).sections if one.name == "finals")
+    assert "1 config may be as fast and did not meet it: the table of all" in finals.shown.see
+    assert "meet it" not in sum_up(study)
+    assert "disturbed" not in sum_up(study)
+
+
+@pytest.mark.parametrize(
+    ("fields", "planned", "said"),
+    [
+        ({"space": 20, "rejected": 0}, 20, ""),
+        ({"space": 21, "rejected": 1}, 20, "1 rejected by `where`"),
+        (
+            {"space": 57, "reason": "budget", "stopped": "the budget of 9 s was spent"},
+            57,
+            "7 rejected by `where`, 30: the budget of",
+        ),
+        ({"space": 50, "rejected": 0, "reason": "interrupted"}, 50, "30: the run was interrupted"),
+        ({"space": 50, "rejected": 2}, 20, "2 rejected by `where`, 28: at most 20 were asked for"),
+        ({"space": 50, "rejected": 0}, 40, "30: the strategy did not choose them"),
+    ],
+)
+def test_the_page_says_why_configs_were_not_tried(
+    fields: dict[str, object], planned: int, said: str
+) -> None:
+    """`where`, a budget, Ctrl-C, --trials, or the strategy."""
+    view = RunView(about=RunStarted(title="tune", run="r", cases=planned))
+    facts = dict(
+        describe_study(change(make_grid(), **fields), RunLog(home=LOG.home, view=view)).facts
+    )
+    assert facts["not tried"].startswith(said)
+    assert bool(facts["not tried"]) == bool(said)
+
+
+def test_figures_that_say_nothing_are_left_out() -> None:
+    """The share of a parameter that explains hardly anything, and a control without an alarm."""
+    study = make_grid()
+    flat = change(
+        study,
+        trials=tuple(
+            msgspec.structs.replace(one, measurement=study.trials[0].measurement)
+            for one in study.trials
+        ),
+        control=Control(ratio=1.0, low=0.99, high=1.01, false_alarm=False),
+    )
+    subject = describe_study(flat, LOG)
+    effects = next(one for one in subject.sections if one.name == "effects")
+    assert "No parameter matters much by itself" in effects.shown.see
+    assert not [one.title for one in effects.shown.groups if "%" in one.title]
+    assert "control of the finals" not in dict(subject.facts)
+    alarm = Control(ratio=1.1, low=1.05, high=1.2, false_alarm=True)
+    facts = dict(describe_study(change(study, control=alarm), LOG).facts)
+    assert facts["control of the finals"] == (
+        "the best config took 1.100 x [1.050, 1.200] its own time, measured as if it were two"
+    )
+
+
 def test_a_page_has_all_parts_of_a_study() -> None:
     """Those that have nothing to show are left out."""
-    log = RunLog(home=LOG.home, view=RunView(study=StudyAdvanced(expected_gain=None, left_s=None)))
     study = change(make_grid(), busy=("other work disturbed the screening",))
-    subject = describe_study(study, log)
+    subject = describe_study(study, LOG)
     assert ("other work", "disturbed the screening") in subject.facts
     names = [one.name for one in subject.sections]
     assert names == ["progress", "finals", "effects", "map", "losses", "configs", "lines"]
     bare = change(result(), trials=(trial(0, Outcome.MISMATCH, 0.0),), best=None, finals=())
-    assert [one.name for one in describe_study(bare, log).sections] == [
+    assert [one.name for one in describe_study(bare, LOG).sections] == [
         *("losses", "configs", "lines"),
     ]
 
@@ -99,14 +166,11 @@ def test_a_parameter_is_shown_with_all_its_digits() -> None:
 
 def test_configs_that_were_rejected_are_counted_by_reason() -> None:
     """With those that failed, the most frequent reason first."""
-    advanced = StudyAdvanced(expected_gain=None, left_s=None, rejected={"registers": 7})
-    page = render_report(
-        [describe_study(make_grid(), RunLog(home=LOG.home, view=RunView(study=advanced)))]
-    )
+    page = render_report([describe_study(change(make_grid(), rejected=7, space=30), LOG)])
     rows = re.findall(r"<td>([^<]*)</td>\s*<td class=\"wide\">([^<]*)</td>", page)
-    assert ("rejected untried", "registers") in rows
+    assert ("rejected untried", "`where`") in rows
     assert ("mismatch", "why it failed") in rows
-    assert "11 configs of 27 have no time, 7 of them for the first reason." in page
+    assert "Of 27 configs 11 without a time, 7 of them for the first reason." in page
 
 
 def test_the_table_has_every_config() -> None:
