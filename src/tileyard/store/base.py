@@ -87,16 +87,19 @@ class RunSpan(Record):
 
 class TrialQuery(Record):
     """Selects trials to list; an empty field, or ``limit`` 0, selects all. ``kernel`` is a trial's,
-    or its testcase; ``case`` an id, or leading parts up to a slash; ``run_keys`` match any.
-    ``was_run``: only cases that ran.
+    or its testcase; ``case`` an id, or leading parts up to a slash; ``batch`` the beginning of a batch's id
+    after its last slash; ``run_keys`` match any. ``since``: only cases that began then or later, in seconds
+    since the epoch; ``was_run``: only cases that ran.
     """
 
     kernel: str = ""
     case: str = ""
     suite: str = ""
     run: str = ""
+    batch: str = ""
     target: str = ""
     run_keys: tuple[RunKey, ...] = ()
+    since: float = 0.0
     outcome: Outcome | None = None
     was_run: bool = False
     limit: int = 50

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+import msgspec
 from sqlalchemy import ColumnElement, bindparam, func, select, type_coerce
 from sqlalchemy.types import NullType
 
@@ -85,6 +86,13 @@ def _within(case: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     # Not LIKE, which ignores case; "0" is the character after "/".
     below = (trials.c.case_id >= f"{case}/") & (trials.c.case_id < f"{case}0")
     return trials.c.label.in_(labels), (trials.c.case_id == case) | below
+
+
+def _may_be_of(batch: str) -> ColumnElement[bool]:
+    """Whether a record has the beginning of this batch's id: no column has it, and decoding is slow."""
+    beginning = msgspec.json.encode(batch)[1:-1]
+    own, below = (func.instr(trials.c.record, start + beginning) for start in (b'"batch":"', b"/"))
+    return (own > 0) | (below > 0)
 
 
 class TrialStore(Store):
@@ -206,14 +214,22 @@ class TrialStore(Store):
         conditions = [column == str(value) for column, value in wanted if value]
         if query.run_keys:
             conditions.append(trials.c.run_key.in_(query.run_keys))
+        if query.since:
+            conditions.append(trials.c.started_at >= query.since)
         if query.was_run:
             conditions.append(trials.c.outcome != Outcome.NOT_RUN.value)
         if query.case:
             conditions += _within(query.case)
+        if query.batch:
+            conditions.append(_may_be_of(query.batch))
         if query.suite:
             is_its = suite_trials.c.suite == query.suite
             conditions.append(select(suite_trials.c.number).where(_IS_ITS_PART, is_its).exists())
-        return self._select(conditions, query.limit)
+        found = self._select(conditions, 0 if query.batch else query.limit)
+        if not query.batch:
+            return found
+        own = [one for one in found if one.batch.rpartition("/")[2].startswith(query.batch)]
+        return own[: query.limit or None]
 
     def list_runs(self, limit: int = 0, before: str = "") -> list[RunSpan]:
         """The latest runs by name, which begins with the date, of those ``before`` one if it is named; all if

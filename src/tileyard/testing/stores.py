@@ -196,17 +196,24 @@ class StoreContract:
             (TrialQuery(suite="nightly"), ["t1"]),
             (TrialQuery(suite="nightly", case="s/a"), ["t1"]),
             (TrialQuery(suite="weekly", case="s/a"), []),
+            (TrialQuery(batch="finals"), ["t3", "t2"]),
+            (TrialQuery(batch="finals", limit=1), ["t3"]),
+            (TrialQuery(batch="b1"), ["t4"]),
+            (TrialQuery(since=3.0), ["t4", "t3"]),
         ],
     )
     def test_trials_are_listed_newest_first(
         self, store: Store, query: TrialQuery, expected: list[str]
     ) -> None:
         """Filters combine; the limit keeps the newest; a program is found by its testcase."""
-        store.record(make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED))
-        store.record(make_trial("t1", started_at=1.0, suite="nightly", **OF_SUITE))
+        store.record(
+            make_trial("t3", started_at=3.0, run="r2", outcome=CRASHED, batch="s0/finals.2")
+        )
+        started = {"started_at": 1.0, "batch": "finals/b"}
+        store.record(make_trial("t1", suite="nightly", **started, **OF_SUITE))
         other = {"target": "sim:h100", "outcome": CRASHED, "run_key": "k"}
         store.record(make_trial("t4", started_at=4.0, **other))
-        store.record(make_trial("t2", started_at=2.0, kernel="softmax"))
+        store.record(make_trial("t2", started_at=2.0, kernel="softmax", batch="finals"))
         assert [trial.id for trial in store.list_trials(query)] == expected
 
     def test_runs_are_listed_by_name(self, store: Store) -> None:

@@ -1,10 +1,11 @@
 """The times that count for recorded trials of studies: those of finals in which their binaries were."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from tileyard.artifacts.objects import canonical_json
-from tileyard.base.events import is_final, is_meeting
+from tileyard.base.events import FINALS, is_final, is_meeting
 from tileyard.base.model import (
     WELL,
     Batch,
@@ -31,20 +32,16 @@ def find_deciding(store: Store, shown: Sequence[Trial]) -> dict[str, Measurement
     screened = [one for one in shown if _is_timed(one) and one.outcome in WELL]
     if not screened:
         return {}
-    same = list(_list_same(store, screened))
-    screened_in = {(one.keys.run, one.run) for one in same if _is_timed(one)}
+    finals = defaultdict(list)
+    for one in _list_finals(store, screened):
+        finals[one.keys.run].append(one)
     decided = _Decided(store)
     found: dict[str, Measurement] = {}
     for trial in screened:
-        later = (
-            one.run
-            for one in same
-            if is_final(one)
-            and one.keys.run == trial.keys.run
-            and one.started_at >= trial.started_at
-            and (one.keys.run, one.run) not in screened_in
-        )
-        for run in dict.fromkeys((*later, trial.run)):
+        later = (one.run for one in finals[trial.keys.run] if one.started_at >= trial.started_at)
+        for run in (*dict.fromkeys(later), trial.run):
+            if run != trial.run and decided.has_screened(run, trial.keys.run):
+                continue
             if (measured := decided.find(run, trial)) is not None:
                 found[trial.id] = measured
                 break
@@ -65,15 +62,17 @@ def add_deciding(trial: Trial, deciding: Mapping[str, Measurement]) -> ShownTria
     )
 
 
-def _list_same(store: Store, screened: Sequence[Trial]) -> Iterator[Trial]:
-    """All recorded trials that ran the same as one of these, newest first for each kernel."""
+def _list_finals(store: Store, screened: Sequence[Trial]) -> Iterator[Trial]:
+    """The later finals of what ran the same as one of these, newest first for each kernel."""
+    since = min((one.started_at for one in screened), default=0.0)
     by_kernel: dict[str, dict[RunKey, None]] = {}
     for one in screened:
         by_kernel.setdefault(one.kernel, {})[one.keys.run] = None
     for kernel, keys in by_kernel.items():
         for first in range(0, len(keys), MOST_KEYS):
             some = tuple(keys)[first : first + MOST_KEYS]
-            yield from store.list_trials(TrialQuery(kernel=kernel, run_keys=some, limit=0))
+            query = TrialQuery(kernel=kernel, run_keys=some, batch=FINALS, since=since, limit=0)
+            yield from store.list_trials(query)
 
 
 class _Decided:
@@ -82,20 +81,29 @@ class _Decided:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, str], dict[str, Measurement]] = {}
+        self._trials: dict[str, list[Trial]] = {}
+        self._screened: dict[str, set[RunKey]] = {}
 
     def find(self, run: str, trial: Trial) -> Measurement | None:
         """The time of a trial's binary in the finals of a run."""
         study = name_study(trial)
         if (run, study) not in self._known:
-            its = [
-                one
-                for one in self._store.list_trials(TrialQuery(run=run, limit=0))
-                if name_study(one) == study
-            ]
+            its = [one for one in self._list_trials(run) if name_study(one) == study]
             screened = [one for one in its if _is_timed(one) and one.outcome in WELL] or [trial]
             self._known[run, study] = dict(_judge(its, screened))
         known = self._known[run, study]
         return known.get(trial.keys.binary) or known.get(canonical_json(trial.config))
+
+    def has_screened(self, run: str, key: RunKey) -> bool:
+        """Whether a run has timed what has this key by itself."""
+        if run not in self._screened:
+            self._screened[run] = {one.keys.run for one in self._list_trials(run) if _is_timed(one)}
+        return key in self._screened[run]
+
+    def _list_trials(self, run: str) -> list[Trial]:
+        if run not in self._trials:
+            self._trials[run] = self._store.list_trials(TrialQuery(run=run, limit=0))
+        return self._trials[run]
 
 
 def _judge(trials: Sequence[Trial], screened: Sequence[Trial]) -> Iterator[tuple[str, Measurement]]:
