@@ -93,45 +93,45 @@ SIDES = (
 )
 """The values that a side of a comparison may have."""
 
-ArgumentOption = partial(
-    Option,
-    "An argument of the kernel; tune takes several values, as in KEY=A,B,C.",
-    metavar="KEY=VALUE",
-)
-SHAPE = "A named set of arguments of the kernel; tune takes several."
-ArgumentValues = Annotated[Pairs, ArgumentOption(read=read_arguments)]
-ArgumentChoices = Annotated[Choices, ArgumentOption(read=read_sizes)]
-ShapeName = Annotated[str, Text(SHAPE, metavar="NAME")]
-ShapeNames = Annotated[Names, NamesOption(SHAPE, metavar="NAME")]
+PairOption = partial(Option, metavar="KEY=VALUE")
+ArgumentValues = Annotated[Pairs, PairOption("An argument of the kernel.", read=read_arguments)]
+ArgumentChoices = Annotated[
+    Choices,
+    PairOption(
+        "An argument of the kernel; with several values, as in KEY=A,B,C, there are several shapes.",
+        read=read_sizes,
+    ),
+]
+ShapeName = Annotated[str, Text("A named set of arguments of the kernel.", metavar="NAME")]
+ShapeNames = Annotated[
+    Names,
+    NamesOption("A named set of arguments of the kernel; again for more of them.", metavar="NAME"),
+]
+ConfigValue = Annotated[
+    Choices,
+    PairOption("A value of a parameter, or of the pipeline of passes.", read=read_choices),
+]
 ConfigValues = Annotated[
     Choices,
-    Option(
-        "A value of a parameter, or of the pipeline of passes; tune and compile take several, "
-        "as in KEY=A,B,C or KEY=16..256:16 (every 16th) or KEY=pow2:16..256.",
-        metavar="KEY=VALUE",
+    PairOption(
+        "Values of a parameter, or of the pipeline of passes: KEY=A,B,C, KEY=16..256:16 (every 16th), "
+        "or KEY=pow2:16..256.",
         read=read_choices,
     ),
 ]
 TargetName = Annotated[str, Option(TARGET, default=DEFAULT_TARGET, metavar="TARGET")]
 AnyTarget = Annotated[str, Text(TARGET, metavar="TARGET")]
-BudgetOption = partial(
-    TimeOption,
-    "Begin nothing more after this time, such as 60s or 5m; test and plan choose the most valuable cases "
-    "that fit.",
-)
-Budget = Annotated[Time | None, BudgetOption()]
+BUDGET = "Begin nothing more after this time, such as 60s or 5m"
+Budget = Annotated[Time | None, TimeOption(f"{BUDGET}.")]
 BundleFile = Annotated[
     FilePath, FileOption("Run a bundle that was built elsewhere, in place of sources.")
 ]
-OutputFile = Annotated[
-    FilePath,
-    FileOption(
-        "File to write; compile and bundle write a bundle for other machines.",
-        flags=("--output", "-o"),
-    ),
+OutputOption = partial(FileOption, flags=("--output", "-o"))
+OutputFile = Annotated[FilePath, OutputOption("The file to write.")]
+PipelineName = Annotated[
+    str,
+    Text("Pipeline of passes by its name; tilelang is TileLang's own.", metavar="PIPELINE"),
 ]
-PIPELINE = "Pipeline of passes by its name; tilelang is TileLang's own."
-PipelineName = Annotated[str, Text(PIPELINE, metavar="PIPELINE")]
 CommitName = Annotated[
     str,
     Text(
@@ -196,7 +196,7 @@ MemoryLimit = Annotated[Size, SizeOption(MEMORY, default=spell_bytes(Limits().me
 HostNames = Annotated[
     str,
     Text(
-        HOSTS,
+        f"Use other hosts: {HOSTS}",
         metavar="HOSTS",
     ),
 ]

@@ -35,10 +35,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 HOSTS = (
-    "Use other hosts: ssh:HOST,HOST; ray:cpus=N,gpus=N; slurm:ARGUMENTS; listen:ADDRESS,N; FILE.toml; "
-    "local:N for a trial."
+    "ssh:HOST,HOST; ray:cpus=N,gpus=N; slurm:ARGUMENTS; listen:ADDRESS,N; FILE.toml; local:N for a "
+    "trial."
 )
-"""What --hosts of each verb says."""
+"""How --hosts names hosts."""
 UNITS = ("", "_s", "_bytes")
 """Ends of names of the engine's fields, which the names of options do not have."""
 

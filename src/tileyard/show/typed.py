@@ -10,17 +10,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from tileyard.show.defaults import Kind, Known, VerbPath
-from tileyard.show.options import HOSTS, Field, Option, flatten, list_fields
+from tileyard.show.options import Field, Option, flatten, list_fields
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-AskedHosts = Annotated[
-    str,
-    typer.Option(
-        "--hosts",
-        metavar="HOSTS",
-        help=HOSTS,
-    ),
-]
 TokenFile = Annotated[
     str,
     typer.Option(
@@ -31,13 +23,6 @@ Rows = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of r
 TimesFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the expected time of each case, for --durations."),
-]
-JobsFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A file with jobs; matrix decides which of their commands run.",
-    ),
 ]
 KernelName = Annotated[str, typer.Argument(metavar="FILE[::NAME]", help="Where the kernel is.")]
 Subject = Annotated[

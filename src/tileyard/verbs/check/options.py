@@ -4,7 +4,6 @@ from typing import Annotated, TypedDict
 
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import (
-    PIPELINE,
     AllConfigs,
     ArgumentValues,
     ConfigValues,
@@ -28,7 +27,13 @@ def read_pipeline(text: str, option: str) -> str:
 
 
 PlannedBy = Annotated[
-    str, Option(PIPELINE, metavar="PIPELINE", default="written", read=read_pipeline)
+    str,
+    Option(
+        "How the kernel is planned: written, or as TileLang's passes do it, tilelang[:ARCH].",
+        metavar="PIPELINE",
+        default="written",
+        read=read_pipeline,
+    ),
 ]
 
 

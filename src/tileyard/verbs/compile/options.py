@@ -20,7 +20,7 @@ from tileyard.show.kernel_options import (
     GoldenThreads,
     GroupSize,
     HostNames,
-    OutputFile,
+    OutputOption,
     PipelineName,
     PythonLimit,
     Reference,
@@ -63,7 +63,7 @@ class BundleOptions(TypedDict, total=False):
 
     tree: Annotated[FilePath, FileOption("Pack this folder as a toolchain.", metavar="DIR")]
     commit: CommitName
-    output: OutputFile
+    output: Annotated[FilePath, OutputOption("The bundle to write.")]
     bin: Annotated[
         Names,
         NamesOption("A directory of the tree for PATH, in addition to bin.", metavar="FOLDER"),
@@ -107,7 +107,9 @@ class CompileOptions(TypedDict, total=False):
         ),
     ]
     pipeline: PipelineName
-    output: OutputFile
+    output: Annotated[
+        FilePath, OutputOption("Also pack what was built into this bundle, for other machines.")
+    ]
     commit: CommitName
     reference: Reference
     build_limit: BuildLimit

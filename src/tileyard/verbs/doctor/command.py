@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tileyard.show.typed import AsJson, AskedHosts
+from tileyard.show.options import HOSTS
+from tileyard.show.typed import AsJson
 
 
 def doctor(
@@ -19,7 +20,9 @@ def doctor(
     only: Annotated[
         str, typer.Option(metavar="SUBJECT", help="Check only this subject, such as queues.")
     ] = "",
-    hosts: AskedHosts = "",
+    hosts: Annotated[
+        str, typer.Option("--hosts", metavar="HOSTS", help=f"Check these hosts: {HOSTS}")
+    ] = "",
     json: AsJson = False,
 ) -> int:
     """Check this host, and print what to do about each problem.

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from tileyard.base.errors import NoEffectError
-from tileyard.show.typed import AsJson, AskedHosts
+from tileyard.show.options import HOSTS
+from tileyard.show.typed import AsJson
 
 app = typer.Typer(rich_markup_mode=None)
 WINDOW = "500ms"
@@ -27,7 +28,12 @@ def devices(  # noqa: PLR0913 - each option is a parameter
     window: Annotated[
         str, typer.Option(metavar="TIME", help="Time for which the load is measured.")
     ] = WINDOW,
-    hosts: AskedHosts = "",
+    hosts: Annotated[
+        str,
+        typer.Option(
+            "--hosts", metavar="HOSTS", help=f"Also list the devices of these hosts: {HOSTS}"
+        ),
+    ] = "",
     json: AsJson = False,
     install: Annotated[
         bool,

@@ -5,15 +5,15 @@ from typing import Annotated, TypedDict
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import (
     ArgumentValues,
-    ConfigValues,
-    OutputFile,
+    ConfigValue,
+    OutputOption,
     PythonLimit,
     Reference,
     ShapeName,
     TimeLimitOption,
 )
 from tileyard.show.options import Home, Option
-from tileyard.show.values import Time
+from tileyard.show.values import FilePath, Time
 from tileyard.verbs.check.options import PlannedBy
 from tileyard.verbs.tune.options import InputsName
 
@@ -35,7 +35,7 @@ class LookOptions(TypedDict, total=False):
 
     arg: ArgumentValues
     shape: ShapeName
-    config: ConfigValues
+    config: ConfigValue
     block: Annotated[
         str,
         Option(
@@ -48,7 +48,10 @@ class LookOptions(TypedDict, total=False):
     pipeline: PlannedBy
     reference: Reference
     inputs: InputsName
-    output: OutputFile
+    output: Annotated[
+        FilePath,
+        OutputOption("The page to write; by default KERNEL.html in the working directory."),
+    ]
     limit: Annotated[Time, TimeLimitOption(default=f"{USUAL_LIMIT_S}s")]
     python_limit: PythonLimit
     home: Home

@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 from tileyard.show.kernel_options import (
     AnyTarget,
     ArgumentValues,
-    ConfigValues,
+    ConfigValue,
     PipelineName,
     PythonLimit,
     ShapeName,
@@ -21,7 +21,7 @@ class PassesOptions(TypedDict, total=False):
     pipeline: PipelineName
     arg: ArgumentValues
     shape: ShapeName
-    config: ConfigValues
+    config: ConfigValue
     after: Annotated[str, Text("Show the Program after this pass only.", metavar="PASS")]
     diff: Annotated[bool, Switch("Show what each pass changes, not whole Programs.")]
     verify: Annotated[

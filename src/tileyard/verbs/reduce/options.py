@@ -4,7 +4,7 @@ from typing import Annotated, TypedDict
 
 from tileyard.show.kernel_options import (
     ArgumentValues,
-    ConfigValues,
+    ConfigValue,
     PipelineName,
     PythonLimit,
     ShapeName,
@@ -21,6 +21,6 @@ class ReduceOptions(TypedDict, total=False):
     target: TargetName
     arg: ArgumentValues
     shape: ShapeName
-    config: ConfigValues
+    config: ConfigValue
     limit: Annotated[Time, TimeLimitOption(default="5m")]
     python_limit: PythonLimit

@@ -11,7 +11,7 @@ from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions, UntilGa
 class CompareOptions(TypedDict, total=False):
     """The options of ``strategies compare``."""
 
-    strategy: Annotated[Names, NamesOption(STRATEGY, metavar="NAME")]
+    strategy: Annotated[Names, NamesOption(f"{STRATEGY}; again for more of them.", metavar="NAME")]
     repetitions: Repetitions
     in_flight: InFlight
     png: Picture

@@ -4,9 +4,10 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tileyard.show.kernel_options import OutputFile, parse_kernel, require_one
+from tileyard.show.kernel_options import OutputOption, parse_kernel, require_one
 from tileyard.show.options import complete, read_options
 from tileyard.show.typed import AsJson
+from tileyard.show.values import FilePath
 from tileyard.verbs.trace.options import TraceOptions, refuse_for_run
 
 
@@ -19,7 +20,9 @@ def trace(
         ),
     ] = "",
     *,
-    output: OutputFile,
+    output: Annotated[
+        FilePath, OutputOption("Also write trace events, for https://ui.perfetto.dev.")
+    ],
     json: AsJson = False,
     **options: Unpack[TraceOptions],
 ) -> int:

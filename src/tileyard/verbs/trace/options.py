@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from tileyard.show.kernel_options import (
     ArgumentValues,
-    ConfigValues,
+    ConfigValue,
     PythonLimit,
     ShapeName,
     TimeLimit,
@@ -19,7 +19,7 @@ class TraceOptions(TypedDict, total=False):
 
     arg: ArgumentValues
     shape: ShapeName
-    config: ConfigValues
+    config: ConfigValue
     pipeline: PlannedBy
     limit: TimeLimit
     python_limit: PythonLimit

@@ -34,6 +34,7 @@ from tileyard.show.kernel_options import (
     Checked,
     CheckSync,
     CompileWorkers,
+    ConfigValue,
     ConfigValues,
     CpuLevel,
     DeviceNames,
@@ -115,7 +116,7 @@ TrialCount = Annotated[
     int, Option("Maximum number of configs to try.", least=1, default=MOST_TRIALS)
 ]
 
-STRATEGY = "How configs are chosen, as `tileyard strategies` lists them; its compare takes several."
+STRATEGY = "How configs are chosen, as `tileyard strategies` lists them"
 Repetitions = Annotated[
     int,
     Option(
@@ -405,7 +406,7 @@ class StudyOptions(TypedDict, total=False):
         ),
     ]
     trials: TrialCount
-    strategy: Annotated[str, Option(STRATEGY, default="auto", metavar="NAME")]
+    strategy: Annotated[str, Option(f"{STRATEGY}.", default="auto", metavar="NAME")]
     budget: Budget
     device_budget: Annotated[
         Time | None,
@@ -760,7 +761,7 @@ class RunOptions(TypedDict, total=False):
 
     arg: ArgumentValues
     shape: ShapeName
-    config: ConfigValues
+    config: ConfigValue
     reference: Reference
     check: Checked
     require_check: RequireCheck

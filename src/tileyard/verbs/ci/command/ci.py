@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.typed import AsJson, JobsFile, TimesFile, typed
+from tileyard.show.typed import AsJson, TimesFile, typed
 from tileyard.show.values import read_names, read_texts
 from tileyard.verbs.test.options.suites import (
     EXPECTED_TIMES,
-    CaseSlots,
     ParameterValues,
     PolicyName,
     Selected,
     Skipped,
+    SlotsOption,
 )
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -38,7 +38,9 @@ def duplicates(  # noqa: PLR0913 - options, by keyword only
         ),
     ] = None,
     *,
-    jobs_file: JobsFile = None,
+    jobs_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also read jobs from this file.")
+    ] = None,
     independent: Annotated[
         list[str] | None, typer.Option(metavar="JOB", help="Never drop checks of this job.")
     ] = None,
@@ -86,7 +88,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
             metavar="TIME", help="Maximum time of a job; there are as many jobs as that needs."
         ),
     ] = "",
-    slots: CaseSlots,
+    slots: Annotated[int | None, SlotsOption("Number of cases that run at once; by default 1.")],
     setup: Annotated[
         str, typer.Option(metavar="TIME", help="Time that a job needs before its first case.")
     ] = "0s",
@@ -112,7 +114,10 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     ignore: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="No case depends on these files.")
     ] = None,
-    jobs_file: JobsFile = None,
+    jobs_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Decide which commands of the jobs in this file run."),
+    ] = None,
     github_output: Annotated[
         bool,
         typer.Option(

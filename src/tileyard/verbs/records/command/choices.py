@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import OutputFile
+from tileyard.show.kernel_options import OutputOption
 from tileyard.show.opening import read_file, write_file
 from tileyard.show.typed import Subject
+from tileyard.show.values import FilePath
 
 BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 """The first bytes of a bundle, which is a zstd frame."""
@@ -18,7 +19,7 @@ BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 def export(
     subject: Subject = "",
     *,
-    output: OutputFile,
+    output: Annotated[FilePath, OutputOption("The file to write; by default it is printed.")],
     form: Annotated[
         Literal["json", "python"],
         typer.Option(help="A file for tileyard import, or a table to paste into code."),

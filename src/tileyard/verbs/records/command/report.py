@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import OutputFile
+from tileyard.show.kernel_options import OutputOption
+from tileyard.show.values import FilePath
 
 if TYPE_CHECKING:
     from tileyard.pages.report import Subject
@@ -32,7 +33,7 @@ def report(
         ),
     ] = None,
     *,
-    output: OutputFile,
+    output: Annotated[FilePath, OutputOption("The HTML file to write.")],
 ) -> int:
     """Write one HTML file that shows runs: the answer first, then charts and tables.
 

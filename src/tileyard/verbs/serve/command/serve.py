@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tileyard.show.typed import AskedHosts, TokenFile
+from tileyard.show.typed import TokenFile
 
 ADDRESS = "127.0.0.1:8765"
 
@@ -28,12 +28,19 @@ def serve(
         ),
     ] = None,
     token_file: TokenFile = "",
-    hosts: AskedHosts = "",
+    hosts: Annotated[
+        str,
+        typer.Option(
+            "--hosts",
+            metavar="HOSTS",
+            help="Also show the devices of these hosts: ssh:HOST,HOST, local:N or FILE.toml.",
+        ),
+    ] = "",
 ) -> int:
     """Show runs under way, recorded runs and this host's devices in a browser; pages follow what changes.
 
     With --hosts an agent starts on each of these hosts to list its devices, every 30 s while somebody looks
-    at the page of devices. They are named as ssh:HOST,HOST, local:N or FILE.toml.
+    at the page of devices.
 
     Nothing can be changed there. Only this user's and root's processes on this host get answers, or with a
     token those that know it: browsers ask for it as the password of any user. It can be in

@@ -1,11 +1,12 @@
 """Options that several verbs about suites share, and the requests that follow."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.show.kernel_options import BudgetOption
-from tileyard.show.options import FileOption, NamesOption, Option, Text
+from tileyard.show.kernel_options import BUDGET
+from tileyard.show.options import FileOption, NamesOption, Option, Text, TimeOption
 from tileyard.show.values import FilePath, Names, Pairs, Time, read_texts, read_time_s
 
 EVERYTHING = "full"
@@ -67,7 +68,10 @@ Durations = Annotated[
         metavar="FILE|DIR",
     ),
 ]
-SuiteBudget = Annotated[Time | None, BudgetOption(read=read_some_s)]
+SuiteBudget = Annotated[
+    Time | None,
+    TimeOption(f"{BUDGET}; the most valuable cases that fit are chosen.", read=read_some_s),
+]
 ToolchainFile = Annotated[FilePath, FileOption("A toolchain bundle for the steps.")]
 PartOf = Annotated[
     str,
@@ -76,13 +80,9 @@ PartOf = Annotated[
         metavar="I/N",
     ),
 ]
+SlotsOption = partial(Option, metavar="N", least=1)
 CaseSlots = Annotated[
-    int | None,
-    Option(
-        "Number of cases that run at once; by default one for each core, in ci matrix 1.",
-        metavar="N",
-        least=1,
-    ),
+    int | None, SlotsOption("Number of cases that run at once; by default one for each core.")
 ]
 ParameterValues = Annotated[
     Pairs,
