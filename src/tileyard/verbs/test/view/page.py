@@ -12,6 +12,7 @@ from tileyard.pages.tables import Column, Table, make_table
 from tileyard.show.words import clean_line, format_seconds, format_share, format_time, why
 from tileyard.verbs.test.result.result import CaseVerdict, Makespan, SuiteResult
 from tileyard.verbs.test.view.words import (
+    SHORT_S,
     STOPS,
     ask_about_references,
     describe_alike,
@@ -227,17 +228,18 @@ def _draw_makespan(span: Makespan) -> Chart:
     )
     most_s = max(seconds for _, seconds, _ in times) or 1.0
     axis = Axis(low=0, high=most_s)
-    ratio = span.achieved_s / span.bound_s if span.bound_s else 1.0
-    over = (
-        f"{format_share(ratio - 1, 1)} above it"
-        if ratio < 2
-        else f"after {ratio:.3g} times as long"
-    )
+    gap_s = span.achieved_s - span.bound_s
+    over = f"this run ended {format_share(gap_s / (span.bound_s or 1.0), 1)} above it."
+    if span.achieved_s < SHORT_S:
+        over = "so short a run says little of their order."
+    elif gap_s > span.bound_s:
+        over = f"this run ended {format_seconds(gap_s)} after it."
     rest = f" Where the other time went: {clean_line(span.reason)}." if span.reason else ""
     return Chart(
         title="Time against the least possible",
         see=f"No order of these cases ends before the lower bound, the longest piece or the work divided by "
-        f"{count_of(span.slots, 'slot')}; this run ended {over}.{rest}",
+        f"{count_of(span.slots, 'slot')}. It contains only the time in which cases ran, without starting "
+        f"processes, builds and steps beside devices; {over}{rest}",
         label="seconds",
         axis=draw_axis(axis),
         columns=("end of the run",),

@@ -9,6 +9,7 @@ from tests.unit.show.suite_results import one_of_each, suite_result, verdict
 from tileyard.base.model import Outcome
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
+from tileyard.verbs.test.result.result import Makespan
 from tileyard.verbs.test.view.page import LOG_BYTES, describe_suite, list_cases, sum_up
 
 LOG = RunLog(home=Path("/home/t"))
@@ -55,6 +56,19 @@ def test_every_kind_of_case_has_its_place(tmp_path: Path) -> None:
     )
     assert "ana, until 2026-12-01: rounds to even since 2.4" in page
     assert "7 cases: not in the smoke run: gemm/big0" in page
+
+
+def test_a_floor_that_means_nothing_has_no_ratio() -> None:
+    """Where starting takes longer than the cases, the page says what the floor contains."""
+
+    def see(achieved_s: float) -> str:
+        span = Makespan(slots=2, total_s=4.0, bound_s=2.0, predicted_s=3.0, achieved_s=achieved_s)
+        (subject,) = describe_suite(msgspec.structs.replace(one_of_each(), makespan=span), LOG)
+        return str(next(one.shown.see for one in subject.sections if one.name == "makespan"))
+
+    assert "only the time in which cases ran, without starting processes" in see(9.0)
+    assert see(9.0).endswith("; so short a run says little of their order.")
+    assert see(30.0).endswith("; this run ended 28 s after it.")
 
 
 def test_logs_do_not_make_a_page_large(tmp_path: Path) -> None:
