@@ -24,6 +24,7 @@ from tests.unit.show.test_views import result, trial
 from tileyard.base.model import Keys, Outcome
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
+from tileyard.show.timeline import fold_timeline
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.view.page import describe_studies
 
@@ -82,9 +83,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5000)
     trials = parser.parse_args().trials
     study = make_study(trials)
-    events = tuple(simulate(seed=1, cases=trials).events)
+    timeline = fold_timeline(simulate(seed=1, cases=trials).events)
     begin = time.perf_counter()
-    page = render_report(describe_studies(study, RunLog(home=Path("/"), events=events)))
+    page = render_report(describe_studies(study, RunLog(home=Path("/"), timeline=timeline)))
     print(f"made in {time.perf_counter() - begin:.2f} s, {len(page.encode()) / 1e6:.2f} MB")
     with tempfile.TemporaryDirectory() as folder:
         browser = Browser(Path(folder))

@@ -17,6 +17,7 @@ from tests.unit.verbs.tune.view.test_figure import make_grid
 from tileyard.base.events import CaseEnded
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
+from tileyard.show.timeline import fold_timeline
 from tileyard.verbs.check.view.page import describe_checked
 from tileyard.verbs.regress.view.page import describe_regression
 from tileyard.verbs.test.view.page import describe_suite
@@ -34,7 +35,7 @@ def study() -> str:
         for number, one in enumerate(found.trials)
     ]
     found = msgspec.structs.replace(found, kernel=BAD, trials=tuple(trials))
-    log = RunLog(home=Path("/home/t"), events=tuple(simulate(seed=1, cases=20).events))
+    log = RunLog(home=Path("/home/t"), timeline=fold_timeline(simulate(seed=1, cases=20).events))
     return render_report(describe_studies(found, log))
 
 
@@ -150,7 +151,7 @@ def test_no_digit_of_a_number_or_of_a_place_is_left_out(browser: Browser) -> Non
 
 def test_other_pages_are_drawn(browser: Browser) -> None:
     """In one page, in which each has its own tables."""
-    log = RunLog(home=Path("/home/t"), events=tuple(simulate(seed=2, cases=9).events))
+    log = RunLog(home=Path("/home/t"), timeline=fold_timeline(simulate(seed=2, cases=9).events))
     finding = msgspec.structs.replace(RACE, timeline=(step(1, 22, BAD, 1), step(2, 38, "read", 2)))
     subjects = [
         *describe_suite(one_of_each(), log),

@@ -6,7 +6,6 @@ from tileyard.base.model import Record
 from tileyard.pages.page import render
 from tileyard.pages.run_log import RunLog
 from tileyard.pages.timeline import pack_timeline, show_timeline
-from tileyard.show.timeline import fold_timeline
 from tileyard.show.words import clean_line
 
 ASSETS = (
@@ -50,8 +49,8 @@ class Subject(Record):
 
 def find_timeline(log: RunLog, whole_s: float) -> Iterator[Section]:
     """When each worker and device did what, if that is recorded, in a run that took ``whole_s``."""
-    timeline = fold_timeline(log.events)
-    if any(lane.spans for lane in timeline.lanes):
+    timeline = log.timeline
+    if timeline is not None and any(lane.spans for lane in timeline.lanes):
         yield Section(
             name="timeline",
             title="Where the time went",

@@ -5,18 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tileyard.base.errors import HomeError
-from tileyard.base.events import Event
+from tileyard.show.timeline import Timeline, fold_run
 from tileyard.show.view import RunView
 from tileyard.store.events import read_events, run_file
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunLog:
-    """The state of a run in the data directory ``home`` after all its events, which may be gone."""
+    """The state of a run in the data directory ``home`` after all its events, and its timeline; they may be
+    gone.
+    """
 
     home: Path
     view: RunView = field(default_factory=RunView)
-    events: tuple[Event, ...] = ()
+    timeline: Timeline | None = None
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -31,10 +33,7 @@ class RunLog:
 def read_log(home: Path, run: str) -> RunLog:
     """The log of a run; an empty one if it is gone or cannot be read."""
     try:
-        events = tuple(one for one in read_events(run_file(home, run)) if one is not None)
+        timeline, view = fold_run(read_events(run_file(home, run)))
     except HomeError:
         return RunLog(home=home)
-    view = RunView()
-    for event in events:
-        view.take(event, 0.0)
-    return RunLog(home=home, view=view, events=events)
+    return RunLog(home=home, view=view, timeline=timeline)

@@ -145,6 +145,11 @@ class Timeline(Record):
 
 def fold_timeline(events: Iterable[Event | None]) -> Timeline:
     """The timeline of a stream of events, which may be cut anywhere; None is an unreadable one."""
+    return fold_run(events)[0]
+
+
+def fold_run(events: Iterable[Event | None]) -> tuple[Timeline, RunView]:
+    """The same, and the state of the run after all events."""
     folder = _Folder()
     skipped = 0
     for event in events:
@@ -154,7 +159,7 @@ def fold_timeline(events: Iterable[Event | None]) -> Timeline:
             folder = _Folder(event)
         else:
             folder.take(event)
-    return folder.close(skipped)
+    return folder.close(skipped), folder.view
 
 
 @dataclass(slots=True, eq=False)
@@ -207,7 +212,7 @@ class _Folder:
     """Takes the events of one run, in their order."""
 
     def __init__(self, begun: RunStarted | None = None) -> None:
-        self._view = RunView()
+        self.view = RunView()
         self._began = None if begun is None else begun.at
         self._now = 0.0
         self._lanes: dict[tuple[LaneKind, str, str], _Lane] = {}
@@ -224,7 +229,7 @@ class _Folder:
         self._ended: _Span | None = None
         """The span with which the last case ended."""
         if begun is not None:
-            self._view.take(begun, 0.0)
+            self.view.take(begun, 0.0)
             for device in begun.devices:
                 self._device(device.name)
 
@@ -261,7 +266,7 @@ class _Folder:
                 self._wait(self._device(device), "paused", PAUSES[reason])
             case _:
                 pass
-        self._view.take(event, self._now)
+        self.view.take(event, self._now)
         self._count()
 
     def _go_on(self, event: Event) -> None:
@@ -274,7 +279,7 @@ class _Folder:
             self._now = max(self._now, at - self._began)
 
     def _count(self) -> None:
-        ready, building = len(self._view.ready), len(self._view.building)
+        ready, building = len(self.view.ready), len(self.view.building)
         last = self._counts[-1] if self._counts else None
         if last is not None and last.at == _round(self._now):
             self._counts.pop()
@@ -487,7 +492,7 @@ class _Folder:
 
     def close(self, skipped: int) -> Timeline:
         """The timeline; what is still open ends now."""
-        about = self._view.about
+        about = self.view.about
         for lane in self._lanes.values():
             if lane.building:
                 cases, after = (
@@ -513,7 +518,7 @@ class _Folder:
             title=about.title,
             at=self._began or 0.0,
             seconds=_round(self._now),
-            reason=self._view.reason,
+            reason=self.view.reason,
             lanes=tuple(_finish(lane, _round(self._now)) for lane in lanes),
             path=tuple(_find_path(self._spans, places, _round(self._now))),
             counts=tuple(self._counts),

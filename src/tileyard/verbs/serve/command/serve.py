@@ -1,6 +1,7 @@
 """``tileyard serve``: shows what is recorded and under way to browsers."""
 
 import asyncio
+import gc
 import os
 from typing import Annotated
 
@@ -73,6 +74,8 @@ def serve(
         settings.make_home()  # for the logs of agents
     has_token = token_file or TOKEN in os.environ
     token = read_ticket(token_file, TOKEN).token if has_token else b""
+
+    gc.freeze()  # what is imported: reports make so many objects that it would be visited again and again
 
     async def run() -> None:
         async with open_site(

@@ -390,7 +390,7 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
 def _draw_map(axes: Axes, shown: Picture) -> None:
     """The best time in each cell, in numbers and as a colour: the darker, the faster."""
     across, up = shown.effects[:2]
-    found = map_parameters(shown.tried, across.parameter, up.parameter)
+    found = map_parameters(shown.tried, shown.values, across.parameter, up.parameter)
     best = [cell.best_ns for row in found.cells for cell in row if cell.best_ns is not None]
     unit, size = find_unit(min(best, default=1.0))
     low, high = math.log(min(best, default=1.0)), math.log(max(best, default=1.0))

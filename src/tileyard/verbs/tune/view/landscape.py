@@ -2,11 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tileyard.base.model import Record, Value
 from tileyard.verbs.tune.plan.recorded.space import list_parameters
 
+Values = Mapping[str, Sequence[Value]]
+"""The values of each parameter by its name."""
 MOST_LEVELS = 8
 """Values of a parameter that are shown singly; more are joined to as many groups."""
 
@@ -53,10 +55,15 @@ class Map(Record):
     cells: tuple[tuple[Cell, ...], ...]
 
 
-def find_effects(tried: Sequence[Tried]) -> list[Effect]:
+def list_values(tried: Sequence[Tried]) -> Values:
+    """The values of each parameter."""
+    return list_parameters([one.config for one in tried])
+
+
+def find_effects(tried: Sequence[Tried], all_values: Values) -> list[Effect]:
     """The effect of each parameter that has several values, the largest first."""
     effects = []
-    for name, values in list_parameters([one.config for one in tried]).items():
+    for name, values in all_values.items():
         if len(values) > 1:
             groups = _group(tried, name, values)
             effects.append(
@@ -72,9 +79,8 @@ def find_effects(tried: Sequence[Tried]) -> list[Effect]:
     return sorted(effects, key=lambda one: -one.share)
 
 
-def map_parameters(tried: Sequence[Tried], across: str, up: str) -> Map:
+def map_parameters(tried: Sequence[Tried], values: Values, across: str, up: str) -> Map:
     """The best time for each combination of levels of two parameters."""
-    values = list_parameters([one.config for one in tried])
     rows = _group(tried, up, values[up])
     cells = [
         [

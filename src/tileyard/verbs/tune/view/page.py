@@ -435,7 +435,7 @@ def _describe_maps(shown: Picture, unit: str, size: float) -> Maps:
     names = [one.parameter for one in shown.effects[:MOST_PARAMETERS]]
     pairs = []
     for across, down in combinations(range(len(names)), 2):
-        found = map_parameters(shown.tried, names[across], names[down])
+        found = map_parameters(shown.tried, shown.values, names[across], names[down])
         cells = tuple(
             tuple(
                 (cell.tried, None if cell.best_ns is None else round_figure(cell.best_ns))

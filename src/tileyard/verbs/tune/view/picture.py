@@ -11,7 +11,7 @@ from tileyard.base.model import WELL, Measurement, Record, Trial, Value
 from tileyard.verbs.tune.result.records import Final as Finalist
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.result.replayed import Replay
-from tileyard.verbs.tune.view.landscape import Effect, Tried, find_effects
+from tileyard.verbs.tune.view.landscape import Effect, Tried, Values, find_effects, list_values
 from tileyard.verbs.tune.view.study import rank_trials
 
 LOG_FROM = 5
@@ -41,7 +41,12 @@ class Picture:
     @cached_property
     def effects(self) -> list[Effect]:
         """The effect of each parameter, the largest first."""
-        return find_effects(self.tried)
+        return find_effects(self.tried, self.values)
+
+    @cached_property
+    def values(self) -> Values:
+        """The values of each parameter."""
+        return list_values(self.tried)
 
     @cached_property
     def rows(self) -> list[Row]:
