@@ -1,11 +1,13 @@
 """Tables of all rows, which the reader sorts and filters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tileyard.base.model import Record
 
 Cell = str | float | int | bool | None
+MOST_ROWS = 10_000
+"""Maximum number of rows of a table: a page of more is slow to open."""
 Kind = Literal["text", "shared", "number", "time", "seconds", "percent"]
 """``shared``: a text that many rows have; ``time``: nanoseconds."""
 
@@ -19,9 +21,16 @@ class Column(Record, rename="camel"):
     is_long: bool = False
 
 
+class Kept(Record):
+    """The rows that a table has, and a ``note`` if these are not all."""
+
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+
 class Table(Record):
-    """All rows, at first in the order of column ``by``. Column ``choice`` has few values, of which the reader
-    chooses one. A shared text is a number of ``texts``.
+    """Rows, at first in the order of column ``by``. Column ``choice`` has few values, of which the reader
+    chooses one. A shared text is a number of ``texts``. The ``note`` says which rows are not in it.
     """
 
     columns: tuple[Column, ...]
@@ -29,11 +38,24 @@ class Table(Record):
     choice: int
     by: int = 0
     texts: tuple[str, ...] = ()
+    note: str = ""
 
 
-def make_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], choice: str, by: str
-) -> Table:
+def keep_first(
+    rows: Sequence[tuple[Cell, ...]], run: str, urgency: Callable[[tuple[Cell, ...]], float]
+) -> Kept:
+    """All rows of a ``run``, in their order; of too many those of the lowest ``urgency``."""
+    if len(rows) <= MOST_ROWS:
+        return Kept(rows=tuple(rows))
+    chosen = sorted(range(len(rows)), key=lambda place: urgency(rows[place]))[:MOST_ROWS]
+    return Kept(
+        rows=tuple(rows[place] for place in sorted(chosen)),
+        note=f"The table has {MOST_ROWS:,} of {len(rows):,} rows, those first that matter most; "
+        f"tileyard trials export {run} -o trials.jsonl writes all.",
+    )
+
+
+def make_table(columns: Sequence[Column], kept: Kept, choice: str, by: str) -> Table:
     """The table of these rows, sorted ``by`` and chosen by these columns. Numbers are rounded."""
     texts: dict[str, int] = {}
     names = [one.name for one in columns]
@@ -46,7 +68,7 @@ def make_table(
 
     made = tuple(
         tuple(shorten(cell, column.kind) for cell, column in zip(row, columns, strict=True))
-        for row in rows
+        for row in kept.rows
     )
     return Table(
         columns=tuple(columns),
@@ -54,6 +76,7 @@ def make_table(
         choice=names.index(choice),
         by=names.index(by),
         texts=tuple(texts),
+        note=kept.note,
     )
 
 

@@ -27,7 +27,9 @@
 
   function drawProgress(place, { seconds, times, best, unit, size, isLog }, { configs }) {
     const parameters = configs.columns.flatMap(({ name, parameter }, index) => (parameter ? [[name, index]] : []));
-    const sayConfig = (row) => parameters.filter(([, index]) => row[index] !== null).map(([name, index]) => `${name}=${row[index]}`).join(" ");
+    const ended = configs.columns.findIndex(({ name, parameter }) => name === "ended" && !parameter);
+    const rowOf = new Map(configs.rows.map((row) => [row[ended], row]));  // of many configs some have no row
+    const sayConfig = (row) => !row ? "" : parameters.filter(([, index]) => row[index] !== null).map(([name, index]) => `${name}=${row[index]}`).join(" ");
     const figure = place.closest("figure");
     const read = figure.querySelector("[data-read]");
     const scaled = (values) => values.map((one) => (one === null ? null : one / size));
@@ -54,7 +56,7 @@
         ],
         hooks: { setCursor: [({ cursor: { idx } }) => {
           read.textContent = idx === null || idx === undefined ? "" :
-            `config ${idx + 1}${seconds ? `, after ${exact(seconds[idx])} s` : ""}: ${sayConfig(configs.rows[idx])}: ` +
+            `config ${idx + 1}${seconds ? `, after ${exact(seconds[idx])} s` : ""}: ${sayConfig(rowOf.get(idx + 1))}: ` +
             `${times[idx] === null ? "no time" : sayTime(times[idx])}; best so far ${best[idx] === null ? "none" : sayTime(best[idx])}`;
         }] },
       }, [by === "trials" ? numbers : seconds, all, lowest], place);

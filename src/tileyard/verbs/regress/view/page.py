@@ -20,7 +20,7 @@ from tileyard.pages.charts import (
 )
 from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
-from tileyard.pages.tables import Cell, Column, Table, make_table
+from tileyard.pages.tables import Cell, Column, Table, keep_first, make_table
 from tileyard.show.words import clean_line, format_quantity, format_seconds
 from tileyard.verbs.regress.plan.causes import RowHistory, read_histories
 from tileyard.verbs.regress.result import (
@@ -215,7 +215,8 @@ def _list_rows(result: Regression) -> Table:
         )
         for number, row in enumerate(result.rows, start=1)
     ]
-    return make_table(columns, rows, choice="verdict", by="worst")
+    kept = keep_first(rows, result.run, lambda row: float(row[0] or 0))
+    return make_table(columns, kept, choice="verdict", by="worst")
 
 
 def _list_changes(row: TimedRow) -> tuple[Cell, Cell, Cell]:

@@ -8,7 +8,7 @@ from tileyard.base.wording import count_of
 from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
 from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
-from tileyard.pages.tables import Column, Table, make_table
+from tileyard.pages.tables import Column, Table, keep_first, make_table
 from tileyard.show.words import clean_line, format_seconds, format_share, format_time, why
 from tileyard.verbs.test.result.result import CaseVerdict, Makespan, SuiteResult
 from tileyard.verbs.test.view.words import (
@@ -314,7 +314,9 @@ def list_cases(result: SuiteResult) -> Table:
         )
         for number, one in enumerate(result.verdicts, start=1)
     ]
-    return make_table(columns, rows, choice="outcome", by="#")
+    is_bad = [one.is_bad for one in result.verdicts]
+    kept = keep_first(rows, result.run, lambda row: not is_bad[int(row[0] or 1) - 1])
+    return make_table(columns, kept, choice="outcome", by="#")
 
 
 def _say_remark(verdict: CaseVerdict) -> str:

@@ -22,7 +22,7 @@ from tileyard.pages.charts import (
 )
 from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
-from tileyard.pages.tables import Cell, Column, Table, make_table, round_figure
+from tileyard.pages.tables import Cell, Column, Table, keep_first, make_table, round_figure
 from tileyard.show.console import name_parameters
 from tileyard.show.words import (
     clean_line,
@@ -549,7 +549,8 @@ def list_configs(result: StudyResult) -> Table:
         end = say_end(trial.outcome, trial.exceeds)
         reasons = (reason,) if has_reasons else ()
         rows.append((ranks[trial.id], number, *values, *figures, end, *reasons, trial.id))
-    return make_table(columns, rows, choice="outcome", by="rank")
+    kept = keep_first(rows, result.run, lambda row: ranks[str(row[-1])])
+    return make_table(columns, kept, choice="outcome", by="rank")
 
 
 def _list_figures(measured: Measurement | None, flops: float) -> tuple[Cell, ...]:

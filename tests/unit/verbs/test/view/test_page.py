@@ -9,6 +9,7 @@ from tests.unit.show.suite_results import one_of_each, suite_result, verdict
 from tileyard.base.model import Outcome
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
+from tileyard.pages.tables import MOST_ROWS
 from tileyard.verbs.test.result.result import Makespan
 from tileyard.verbs.test.view.page import LOG_BYTES, describe_suite, list_cases, sum_up
 
@@ -83,6 +84,20 @@ def test_logs_do_not_make_a_page_large(tmp_path: Path) -> None:
         path.write_text("<" * 40_000 + "\n" + "<\n" * LOG_BYTES)
     page = render_report(describe_suite(suite_result(*failed), RunLog(home=tmp_path)))
     assert len(page) < 1_500_000
+
+
+def test_a_table_of_too_many_cases_keeps_those_that_failed() -> None:
+    """It states how many there are, and the command that writes all."""
+    cases = [verdict(f"t/{n}", Outcome.PASSED) for n in range(MOST_ROWS + 1)]
+    failed = verdict("t/last", Outcome.MISMATCH)
+    result = suite_result(*cases, failed)
+    table = list_cases(result)
+    assert len(table.rows) == MOST_ROWS
+    assert [row[1] for row in table.rows[-2:]] == [f"t/{MOST_ROWS - 2}", "t/last"]
+    page = render_report(describe_suite(result, LOG))
+    assert "The table has 10,000 of 10,002 rows" in page
+    assert f"tileyard trials export {result.run} -o trials.jsonl writes all." in page
+    assert not list_cases(suite_result(failed)).note
 
 
 def test_the_table_has_every_case() -> None:
