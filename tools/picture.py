@@ -1,8 +1,8 @@
-"""Draws the pictures of README and guides from real results: ``tools/picture.py tune`` or ``regress``.
+"""Draws a picture of README or a guide from real results: ``tools/picture.py tune``, or another of them.
 
-They are a chart of the run's report, as Chromium shows it. ``regress`` compares two revisions of
+They are a part of the run's report, as Chromium shows it. ``regress`` compares two revisions of
 examples/layers.py, the second one with ``EDITS``, in a repository that it makes. ``--keep FOLDER`` makes it
-there, for a look at what each edit became.
+there, for a look at what each edit became. ``check`` looks at a pipeline with a wait that ends too early.
 """
 
 import argparse
@@ -35,12 +35,12 @@ WIDTH: Final = 1000
 COLOURS: Final = 64
 
 
-def draw(page: Path, section: str, file: Path) -> None:
-    """Write a section of a report as a PNG."""
+def draw(page: Path, part: str, file: Path) -> None:
+    """Write the part of a report that a CSS selector names first as a PNG."""
     with tempfile.TemporaryDirectory() as profile, open_chromium(Path(profile)) as driver:
         resize(driver, WIDTH, 2000, 2)
         driver.get(page.resolve().as_uri())
-        drawn = driver.find_element(By.ID, section).screenshot_as_png
+        drawn = driver.find_element(By.CSS_SELECTOR, part).screenshot_as_png
     Image.open(io.BytesIO(drawn)).convert("RGB").quantize(COLOURS).save(file, optimize=True)
 
 
@@ -75,7 +75,7 @@ def run(command: list[str], folder: Path) -> None:
 def main() -> None:
     """Draw the picture that is asked for into docs/figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("picture", choices=("tune", "regress"))
+    parser.add_argument("picture", choices=("tune", "regress", "suite", "check"))
     parser.add_argument("--keep", metavar="FOLDER", type=Path, default=None)
     asked = parser.parse_args()
     file = ROOT / "docs" / "figures" / f"{asked.picture}.png"
@@ -84,12 +84,23 @@ def main() -> None:
         if asked.picture == "tune":
             run(["demo"], ROOT)
             run(["report", "-o", str(page)], ROOT)
-            draw(page, "s0-finals", file)
+            draw(page, "#s0-finals", file)
+            return
+        if asked.picture == "suite":
+            run(["test", "examples/suites/reduce_sim/faulty.toml", "--report", str(page)], ROOT)
+            draw(page, "#s0-timeline", file)
+            return
+        if asked.picture == "check":
+            source = (ROOT / "examples" / "pipelines.py").read_text(encoding="utf-8")
+            wrong = (asked.keep or Path(scratch)) / "pipelines.py"
+            wrong.write_text(source.replace("wait_group(2)", "wait_group(3)"), encoding="utf-8")
+            run(["check", "pipelines.py::gemm", "--report", str(page)], wrong.parent)
+            draw(page, "#s0-mistakes .failure", file)
             return
         folder = asked.keep or Path(scratch) / "project"
         make_project(folder)
         run(["regress", "HEAD~1", "HEAD", "layers.py", "--report", str(page)], folder)
-        draw(page, "s0-intervals", file)
+        draw(page, "#s0-intervals", file)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def sum_up(result: StudyResult) -> str:
 def _say_untried(result: StudyResult, planned: int) -> str:
     """Why configs of the space were not tried, of which at most so many were ``planned``."""
     rest = result.space - len(result.trials) - result.rejected
-    said = [f"{result.rejected} rejected by `where`"] if result.rejected else []
+    said = [f"{result.rejected} rejected by where"] if result.rejected else []
     if rest > 0 and result.stopped:
         said.append(f"{rest}: {result.stopped}")
     elif rest > 0 and result.reason == "interrupted":
@@ -463,7 +463,7 @@ def _draw_losses(result: StudyResult) -> Chart | None:
         for own in group_failures(result.trials)
     ]
     if result.rejected:
-        found.append(("rejected untried", "`where`", result.rejected))
+        found.append(("rejected untried", "where", result.rejected))
     if not found:
         return None
     found.sort(key=lambda one: -one[2])
@@ -471,7 +471,7 @@ def _draw_losses(result: StudyResult) -> Chart | None:
     most = found[0][2]
     return Chart(
         title="Rejected or failed",
-        see=f"Of {len(result.trials) + result.rejected} configs {total} without a time"
+        see=f"Without a time: {total} of {count_of(len(result.trials) + result.rejected, 'config')}"
         + (f", {most} of them for the first reason." if len(found) > 1 else "."),
         label="configs",
         columns=("end", "reason"),
