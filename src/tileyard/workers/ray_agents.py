@@ -22,6 +22,10 @@ from tileyard.workers.placing import AgentGone, EndAgents, FindNodes, NodesFound
 POLL_S: Final = 0.2
 LOOK_S: Final = 2.0
 """Seconds between two looks for nodes that have joined."""
+APART: Final = 'exec 3<&0; "$@" <&3 3<&- & wait $!'
+"""Waits for a command, which goes on if this is killed: Ray kills the children of an actor with it, and the
+command is to remove the agent's files.
+"""
 END_LIMIT_S: Final = 10.0
 """Seconds in which agents end themselves, before the actors are given up."""
 
@@ -38,7 +42,7 @@ class Holder:
         gpus = ",".join(map(str, ray.get_gpu_ids()))
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", script, sys.executable, *arguments],
+                ["/bin/sh", "-c", APART, "", "/bin/sh", "-c", script, sys.executable, *arguments],
                 env={**os.environ, **env, "CUDA_VISIBLE_DEVICES": gpus},
                 stdin=subprocess.PIPE,  # ends with this actor, and so does the agent
                 stdout=log,
