@@ -96,7 +96,7 @@ def leftovers(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if str(folder) in " ".join(process.cmdline()) or process.cwd() == str(folder):
+            if str(folder) in f"{' '.join(process.cmdline())} {process.cwd()}":
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
