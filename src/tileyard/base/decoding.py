@@ -70,11 +70,11 @@ def draft_of(path: Path, room_bytes: int = 0) -> Iterator[BinaryIO]:
     """
     if path.is_symlink() and path.lstat().st_uid not in (0, os.geteuid()):
         raise PermissionError(errno.EPERM, "it is a link of another user")
-    place = path.resolve()
-    if place.exists() and not place.is_file():
-        with place.open("wb") as file:
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
             yield file
         return
+    place = path.resolve()
     draft = place.with_name(f".{place.name}.{os.urandom(8).hex()}")
     try:
         with draft.open("xb") as file:

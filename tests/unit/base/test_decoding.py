@@ -70,6 +70,11 @@ def test_what_is_no_plain_file_is_written_to_as_it_is(tmp_path: Path) -> None:
     os.close(reader)
     assert pipe.is_fifo()
     assert link.is_symlink()
+    reader, writer = os.pipe()  # which has no name in any folder
+    write(Path(f"/proc/self/fd/{writer}"))
+    assert os.read(reader, 100) == expected
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_link_of_ones_own_leads_to_the_file(tmp_path: Path) -> None:
