@@ -123,7 +123,7 @@ def test_what_cannot_be_looked_at_is_bad_usage(cli: CommandLine) -> None:
         (("--block", "5,0"), "there is no block 5,0: the grid is 4 x 4, blockIdx.x first"),
         (("--block", "a"), "--block a: whole numbers, blockIdx.x first, as --block 3,0"),
         (("--config", "block_M=64,128"), "look takes one config"),
-        (("-o", "no/folder.html"), "no/folder.html cannot be written"),
+        (("-o", "no/folder.html"), "no/folder.html: No such file or directory"),
     ):
         done = cli.run("look", "gemm.py", *sizes, *options)
         assert done.returncode == 2

@@ -41,6 +41,8 @@ from tileyard.sync.words import Words
 
 SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S = 1.0, 3.0, 2.5, 1.0
 """CPU seconds for the search for a wrong block, its record, the search for a repair, and influences."""
+BLOCK_S = 3.0
+"""CPU seconds that a block may take longer than the search for a wrong one: it may never end."""
 MOST_WAYS = 8
 """Groups of wrong elements of which one element is followed back."""
 
@@ -98,9 +100,7 @@ class Looker:
             subject.arrays,
             chosen,
             self._within(RECORD_S),
-            self._run_to(chosen, blocks, is_before=True).take_globals()
-            if self._is_shared
-            else None,
+            self._find_before(chosen, blocks) if self._is_shared else None,
         )
         run.record()
         if not run.is_whole:
@@ -150,7 +150,7 @@ class Looker:
         subject, middle = self._subject, blocks[len(blocks) // 2] if blocks else ()
         if subject.expected is None or not blocks:
             return middle
-        run = QuickRun(subject.program, subject.arrays)
+        run = QuickRun(subject.program, subject.arrays, self._within(SEARCH_S + BLOCK_S))
         done: list[Block] = []
         is_late = self._within(SEARCH_S)
         try:
@@ -160,7 +160,10 @@ class Looker:
                 done.append(one)
                 run.run_block(one)
         except KernelFault:
-            return done[-1]
+            if len(done) == 1 or not run.is_late():
+                return done[-1]
+            middle = done.pop()
+            run.forget_block()
         if len(done) < len(blocks) and self._is_shared:
             self._notes.append(
                 "Blocks see what others wrote, and there was no time to run them all: no element is compared."
@@ -198,22 +201,38 @@ class Looker:
         self, block: Block, blocks: Sequence[Block], *, is_before: bool = False
     ) -> QuickRun:
         """A run of this block, if blocks see what others wrote after all earlier ones; or only of these."""
-        run = QuickRun(self._subject.program, self._subject.arrays)
+        is_late = self._within(SEARCH_S + BLOCK_S)
+        run = QuickRun(self._subject.program, self._subject.arrays, is_late)
         for one in itertools.takewhile(lambda one: one != block, blocks if self._is_shared else ()):
             run.run_block(one)
         if not is_before:
             run.run_block(block)
         return run
 
+    def _find_before(self, block: Block, blocks: Sequence[Block]) -> dict[str, Array] | None:
+        """What this block sees of earlier ones; None if one of these fails or does not end."""
+        try:
+            return self._run_to(block, blocks, is_before=True).take_globals()
+        except KernelFault as fault:
+            self._notes.append(
+                f"A block before this one fails: {fault.message}. The record begins as if it were the first."
+            )
+            return None
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether it is known what the block should have written."""
+        return self._subject.expected is not None and bool(self._writers or not self._is_shared)
+
     def _find_wrong(self, run: BlockRun, number: int) -> dict[str, Flat]:
         """The wrong elements of those that the block has written, by output; if blocks see what others
         wrote, of those that it has written last.
         """
-        if self._subject.expected is None or (self._is_shared and not self._writers):
+        if not self._is_compared:
             return {}
         found = {}
         for (name, array), expected in zip(
-            run.outputs().items(), self._subject.expected, strict=True
+            run.outputs().items(), self._subject.expected or (), strict=True
         ):
             written = [access.places() for _, access in run.history.written(name)]
             if written:
@@ -244,7 +263,10 @@ class Looker:
         if not groups and self._missing is not None:
             return self._judge_missing(run, block, *self._missing)
         if not groups:
-            return (), conclude(namer, None, Evidence(findings=findings, is_whole=run.is_whole))
+            evidence = Evidence(
+                findings=findings, is_whole=run.is_whole, is_compared=self._is_compared
+            )
+            return (), conclude(namer, None, evidence)
         output, first = groups[0].output, int(groups[0].places[0])
         is_undefined = any(one.how in ("failed", "undefined") for one in findings)
         is_order = bool(findings) and self._is_right_in_order(block, output, first)
@@ -307,7 +329,10 @@ class Looker:
         why = f"it writes {output}, of which no block writes this element"
         writers = [self._namer.suspect(number, "undefined", why) for number in numbers]
         evidence = Evidence(
-            findings=writers, explain=not search.repairs, search=search, sizes=sizes
+            findings=writers,
+            explain=search is None or not search.repairs,
+            search=search,
+            sizes=sizes,
         )
         return (way,), conclude(self._namer, way, evidence)
 
@@ -336,13 +361,17 @@ class Looker:
         numbers: Sequence[int],
         *,
         tries_all: bool = False,
-    ) -> tuple[Search, str]:
-        """Try changes, with smaller sizes if the mistake shows there, too."""
+    ) -> tuple[Search | None, str]:
+        """Try changes, with smaller sizes if the mistake shows there, too; None if a block itself fails."""
         is_late = self._within(REPAIR_S)
         problem = self._shrink() or self._state(self._subject, block, output, place)
         wanted = with_outer(self._subject.program, numbers)
-        search = Seeker(problem, self._now, is_late).search(wanted, tries_all=tries_all)
-        return search, problem.sizes
+        try:
+            seeker = Seeker(problem, self._now, is_late)
+        except KernelFault as fault:
+            self._notes.append(f"No change was tried, as one of the blocks fails: {fault.message}.")
+            return None, problem.sizes
+        return seeker.search(wanted, tries_all=tries_all), problem.sizes
 
     def _state(self, subject: Subject, block: Block, output: str, place: int) -> Problem:
         blocks = list(list_blocks(subject.program))
@@ -375,14 +404,14 @@ class Looker:
                 for one, other in zip(subject.program.grid, own.grid, strict=True)
             )
             if not has_few and _is_alike(subject.program, own):
-                problem = self._restate(subject)
+                problem = self._restate(subject, is_late)
                 if problem is not None:
                     return problem
         return None
 
-    def _restate(self, subject: Subject) -> Problem | None:
-        """The problem as it shows in another subject; None if it doesn't."""
-        run = QuickRun(subject.program, subject.arrays)
+    def _restate(self, subject: Subject, is_late: Callable[[], bool]) -> Problem | None:
+        """The problem as it shows in another subject; None if it doesn't before it is late."""
+        run = QuickRun(subject.program, subject.arrays, is_late)
         blocks = list(list_blocks(subject.program))
         try:
             for one in blocks:

@@ -52,14 +52,16 @@ class QuickRun(NestRun):
     """Runs blocks one at a time. ``writers`` has for each output the number of the block, from 1, that
     has written an element last, 0 for none. Products are summed in float64 and rounded once, which is
     closer to a reference than ``interpret.py`` is, and ten times as fast. ``has_slow`` if a parallel nest
-    had to run lane by lane; it is a KernelFault if ``is_strict``, and also if it ``is_late``: a changed
-    loop may never end.
+    had to run lane by lane; it is a KernelFault if ``is_strict``, and also if it ``is_late``, as a loop may
+    never end.
     """
 
     is_strict = False
-    is_late: Callable[[], bool] | None = None
 
-    def __init__(self, program: Program, arrays: Sequence[Array]) -> None:
+    def __init__(
+        self, program: Program, arrays: Sequence[Array], is_late: Callable[[], bool]
+    ) -> None:
+        self.is_late = is_late
         self.count = 0
         self.has_slow = False
         self.writers: dict[str, NDArray[np.int32]] = {}
@@ -80,6 +82,12 @@ class QuickRun(NestRun):
         with np.errstate(all="ignore"):
             self._block()
 
+    def forget_block(self) -> None:
+        """Take back that the last block, which was cut off, has written anything."""
+        for writers in self.writers.values():
+            writers[writers == self.count] = 0
+        self.count -= 1
+
     def _note(self, buffer: str, where: Places, content: Array | None) -> None:
         if content is not None and buffer in self.writers:
             self.writers[buffer][where] = self.count
@@ -97,7 +105,7 @@ class QuickRun(NestRun):
         return True
 
     def _body(self, body: tuple[Stmt, ...]) -> Generator[Blocked, None, bool]:
-        if self.is_late is not None and self.is_late():
+        if self.is_late():
             raise KernelFault("it takes too long")
         return (yield from super()._body(body))
 

@@ -110,7 +110,9 @@ class _Solved:
 
 
 class Seeker:
-    """Tries changes on the ``blocks`` of a problem, the one with the wrong element first."""
+    """Tries changes on the ``blocks`` of a problem, the one with the wrong element first. Raises KernelFault
+    if the Program itself fails there, or does not end before it is late.
+    """
 
     def __init__(
         self, problem: Problem, now: Callable[[], float], is_late: Callable[[], bool]
@@ -119,9 +121,10 @@ class Seeker:
         self._now = now
         self._is_late = is_late
         self._is_strict = False
-        self._most_s = math.inf
         began_s = now()
-        own = self._run(problem.program, problem.blocks)
+        own = QuickRun(problem.program, problem.arrays, is_late)
+        for block in problem.blocks:
+            own.run_block(block)
         self._most_s = SLOWER * (now() - began_s) + SPARE_S
         self._least, self._is_strict = own.written_count(), not own.has_slow
         self._wrong = own.wrong(problem.expected)
@@ -143,10 +146,9 @@ class Seeker:
         return run
 
     def _open(self, program: Program) -> QuickRun:
-        run = QuickRun(program, self._problem.arrays)
-        run.is_strict = self._is_strict
         ends_at = self._now() + self._most_s
-        run.is_late = lambda: self._now() > ends_at
+        run = QuickRun(program, self._problem.arrays, lambda: self._now() > ends_at)
+        run.is_strict = self._is_strict
         return run
 
     def search(self, numbers: Sequence[int], *, tries_all: bool = False) -> Search:
@@ -238,15 +240,18 @@ class Seeker:
         problem, program = self._problem, solved.program
         if not problem.rest:
             return len(problem.blocks)
-        own, run = (QuickRun(one, problem.arrays) for one in (problem.program, program))
+        own, run = (
+            QuickRun(one, problem.arrays, self._is_late) for one in (problem.program, program)
+        )
         for block in problem.rest:
-            if self._is_late():
-                break
-            own.run_block(block)
             try:
+                own.run_block(block)
                 run.run_block(block)
             except _FAILURES:
-                return 0
+                if not self._is_late():
+                    return 0
+            if self._is_late():
+                break
         is_whole = run.count == len(problem.rest)
         if run.wrong(problem.expected) or (is_whole and run.has_missing()):
             return 0

@@ -112,13 +112,14 @@ def suspects_of_influences(influences: Sequence[Influence], namer: Namer) -> Ite
 class Evidence:
     """What was found about a wrong element. ``findings`` are the statements that ``tileyard check`` names
     in the block; they ``explain`` the element if it is right in the order of the text, or if something
-    was undefined. It ``is_whole`` if the whole block was recorded. ``reads`` are the statements that read
-    what the reference does not depend on. ``pattern``: how the reference follows from the kernel's
-    values, empty if that is not known.
+    was undefined. It ``is_whole`` if the whole block was recorded, and ``is_compared`` with what is expected
+    of it. ``reads`` are the statements that read what the reference does not depend on. ``pattern``: how
+    the reference follows from the kernel's values, empty if that is not known.
     """
 
     findings: Sequence[Suspect] = ()
     is_whole: bool = True
+    is_compared: bool = True
     explain: bool = False
     search: Search | None = None
     sizes: str = ""
@@ -130,20 +131,9 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
     """The verdict on a wrong element, or on a block without one, from all that was found."""
     findings, search = tuple(evidence.findings), evidence.search
     if way is None:
-        sentence = "No element of this block is wrong"
-        if findings and findings[0].how == "failed":
-            sentence = f"The block stops, see {_at(findings)}: {findings[0].why}"
-        elif findings:
-            sentence += f" in this run, but see {_at(findings)}: {findings[0].why}"
-        elif not evidence.is_whole:
-            sentence = (
-                "Only the first steps of the block could be recorded: --limit gives more time"
-            )
-        return Verdict(sentence=f"{sentence}.", suspects=findings)
+        return _conclude_without(evidence)
     index = ", ".join(map(str, way.index))
-    wrong = (
-        f"{way.output}[{index}] is {_number(way.got)}, and the reference has {_number(way.want)}"
-    )
+    wrong = f"{way.output}[{index}] is {say_number(way.got)}, and the reference has {say_number(way.want)}"
     pattern = f" {evidence.pattern[0].upper()}{evidence.pattern[1:]}." if evidence.pattern else ""
     limits = [] if search is None else [_about_search(search)]
     repairs = () if search is None else tuple(suspects_of_repairs(search, namer, evidence.sizes))
@@ -190,6 +180,22 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
     )
 
 
+def _conclude_without(evidence: Evidence) -> Verdict:
+    """The verdict on a block without a wrong element."""
+    findings = tuple(evidence.findings)
+    sentence = "No element of this block is wrong"
+    if not evidence.is_compared:
+        sentence = "No element of this block was compared with a reference"
+    if findings and findings[0].how == "failed":
+        sentence = f"The block stops, see {_at(findings)}: {findings[0].why}"
+    elif findings:
+        in_this = " in this run" if evidence.is_compared else ""
+        sentence += f"{in_this}, but see {_at(findings)}: {findings[0].why}"
+    elif not evidence.is_whole:
+        sentence = "Only the first steps of the block could be recorded: --limit gives more time"
+    return Verdict(sentence=f"{sentence}.", suspects=findings)
+
+
 def _list_best(search: Search) -> list[Repair]:
     """The partial repairs that leave the fewest elements wrong, and of these the smallest changes."""
     left = min(one.left for one in search.partial)
@@ -234,5 +240,6 @@ def _at(suspects: Sequence[Suspect]) -> str:
     return f"line {last}" if not most else f"lines {', '.join(most)} and {last}"
 
 
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.6g}"
+def say_number(value: float | None) -> str:
+    """A number for people; None is one that is not finite."""
+    return "no finite number" if value is None else f"{value:.6g}"

@@ -201,7 +201,7 @@ class Ablation:
 
     def _values(self, arrays: Sequence[Array]) -> tuple[float, float] | None:
         """The element in the reference's and in the kernel's result; None if the kernel fails."""
-        run = QuickRun(self.program, arrays)
+        run = QuickRun(self.program, arrays, self.begin_limit())
         try:
             run.run_block(self.block)
         except KernelFault:

@@ -1,5 +1,7 @@
 """A look inside a block of small Programs: its steps, the way of an element back, and planted mistakes."""
 
+import dataclasses
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -536,3 +538,45 @@ def test_long_loops_are_sampled() -> None:
     (resumed,) = [step for step in found.steps if step.skipped]
     assert {part.buffer for part in resumed.before} == {"sum", "Y"}
     assert found.total_steps == 1 + 2 * 64
+
+
+ENDLESS = """
+def endless(X: float32[3, 4], Y: ROLE.float32[3, 4]):
+    bx: grid[3]
+    threads(32)
+    n: local.int32[1]
+
+    fill(n, 0)
+    for i in parallel(4):
+        Y[bx, i] = X[bx, i] * 2.0START
+    while n[0] < 1 and bx == AT:
+        n[0] = n[0] * 2
+"""
+
+
+@pytest.mark.parametrize("role", ["out", "inout"])
+@pytest.mark.parametrize("factor", [2.0, 3.0])
+@pytest.mark.parametrize("at", range(4))
+def test_a_kernel_that_does_not_end_is_looked_at(role: str, factor: float, at: int) -> None:
+    """Also if only one of its blocks does not, and whether it is wrong before or not; block 3 is none."""
+    text = ENDLESS.replace("ROLE", role).replace("START", " + Y[bx, i]" * (role == "inout"))
+    right = text.replace("AT", "3").replace("2.0", repr(factor))
+    subject, ticks = subject_of(text.replace("AT", str(at)), right), itertools.count()
+    looker = Looker(subject, lambda: next(ticks) / 100)
+    found = looker.look()
+    sentence = found.verdict.sentence
+    if at == 3:
+        assert ("No element of this block is wrong" in sentence) == (factor == 2.0)
+    elif factor == 2.0 or role == "inout":
+        assert "Only the first steps of the block could be recorded" in sentence
+        assert found.block == (at,)
+    else:
+        assert "the reference has" in sentence
+    assert looker.look((2,)).block == (2,)
+
+
+def test_without_a_reference_nothing_is_called_right() -> None:
+    """The sentence says that nothing was compared, also beside a finding."""
+    subject = dataclasses.replace(subject_of(ROWS, ROWS), expected=None, refer=None)
+    sentence = Looker(subject, lambda: 0.0).look().verdict.sentence
+    assert sentence == "No element of this block was compared with a reference."

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Unpack
 
-from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import parse_kernel, require_one
 from tileyard.show.options import complete, read_options
 from tileyard.show.typed import AsJson, KernelName
@@ -27,7 +26,7 @@ def look(kernel: KernelName, *, json: AsJson = False, **options: Unpack[LookOpti
     Exit status: 0 no element of the block is wrong; 1 one is, or the kernel fails; 2 bad usage, or a
     kernel that has no Program.
     """
-    from tileyard.show.opening import load_settings, print_json
+    from tileyard.show.opening import load_settings, print_json, write_file
     from tileyard.verbs.look.plan import ask
     from tileyard.verbs.look.view import describe, render_look
     from tileyard.verbs.tune.options import make_request
@@ -40,10 +39,7 @@ def look(kernel: KernelName, *, json: AsJson = False, **options: Unpack[LookOpti
         print_json(seen)
     else:
         path = Path(values["output"] or f"{seen.about.kernel}.html")
-        try:
-            path.write_text(render_look(seen), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        write_file(path, render_look(seen).encode())
         for line in describe(seen, path):
             print(line)
     return int(bool(seen.ways or seen.verdict.suspects))

@@ -7,6 +7,7 @@ import msgspec
 
 from tileyard.base.wording import count_of
 from tileyard.look.records import Influence, Look, Part, ShownOutput, Suspect, Visit, Way, WayPart
+from tileyard.look.verdict import say_number
 from tileyard.pages.page import render
 from tileyard.show.words import format_config, make_visible
 
@@ -190,7 +191,7 @@ def _way(seen: Look, way: Way) -> dict[str, object]:
     name = f"{way.output}[{', '.join(map(str, way.index))}]"
     return {
         "name": name,
-        "title": f"{name} is {_number(way.got)}, the reference has {_number(way.want)}"
+        "title": f"{name} is {say_number(way.got)}, the reference has {say_number(way.want)}"
         + (f"; wrong like it: {way.group}" if way.group else ""),
         "parts": [_way_part(seen, part) for part in way.parts],
         "influences": [_influence(seen, one) for one in way.influences],
@@ -224,9 +225,9 @@ def _visit(one: Visit) -> dict[str, str]:
     return {
         "step": str(one.step),
         "loops": _loops(one.loops),
-        "before": "" if one.before is None else _number(one.before),
-        "after": _number(one.after),
-        "added": _number((one.after or 0.0) - (one.before or 0.0)) if has_both else "",
+        "before": "" if one.before is None else say_number(one.before),
+        "after": say_number(one.after),
+        "added": say_number((one.after or 0.0) - (one.before or 0.0)) if has_both else "",
     }
 
 
@@ -235,8 +236,8 @@ def _influence(seen: Look, one: Influence) -> dict[str, object]:
         "line": seen.statements[one.number].line if one.number >= 0 else "",
         "loops": _loops(one.loops),
         "part": _part(one.part) + ("" if one.number >= 0 else ", which the kernel does not read"),
-        "kernel": _number(one.kernel),
-        "reference": _number(one.reference),
+        "kernel": say_number(one.kernel),
+        "reference": say_number(one.reference),
         "differs": one.differs,
     }
 
@@ -286,7 +287,3 @@ def _part(part: Part) -> str:
 
 def _loops(loops: Loops) -> str:
     return ", ".join(f"{name}={value}" for name, value in loops)
-
-
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.6g}"
