@@ -30,7 +30,8 @@ def keep_result(home: Path, run: str, result: object) -> None:
     draft = file.with_suffix(".draft")
     try:
         make_folder(file.parent)
-        write_file(draft, zstandard.compress(msgspec.msgpack.encode(kept)))
+        pack = zstandard.ZstdCompressor(write_checksum=True)
+        write_file(draft, pack.compress(msgspec.msgpack.encode(kept)))
         draft.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -49,7 +50,7 @@ def read_result(home: Path, run: str) -> Kept:
         raise UsageError(f"the result of run {run!r} is not kept in {home}", hint) from None
     except OSError as error:
         raise HomeError(f"cannot read {file}: {error.strerror}") from error
-    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+    except (zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HomeError(f"{file} is damaged: {error}", hint="run it again") from error
 
 

@@ -1,6 +1,7 @@
 """Results of runs, kept for reports."""
 
 import os
+import random
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,18 @@ def test_a_damaged_result_is_one_line(tmp_path: Path, keep: int) -> None:
     file = tmp_path / "results" / "a.zst"
     whole = file.read_bytes()
     file.write_bytes(whole[:keep] if keep >= 0 else b"x" + whole)
+    with pytest.raises(HomeError, match="is damaged"):
+        read_result(tmp_path, "a")
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_no_changed_bit_is_read(tmp_path: Path, seed: int) -> None:
+    """Wherever it is: a report with another number would be believed."""
+    keep_result(tmp_path, "a", result())
+    file = tmp_path / "results" / "a.zst"
+    content, draw = bytearray(file.read_bytes()), random.Random(seed)
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    file.write_bytes(content)
     with pytest.raises(HomeError, match="is damaged"):
         read_result(tmp_path, "a")
 

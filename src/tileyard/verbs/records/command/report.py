@@ -76,7 +76,7 @@ def describe_run(home: Path, run: str) -> "list[Subject]":
     describe = resolve_name(PAGES[kept.kind])
     try:
         result = msgspec.msgpack.decode(kept.result, type=get_type_hints(describe)["result"])
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         hint = "run it again with this one"
         raise UsageError(
             f"another version of Tileyard kept the result of {run}: {error}", hint

@@ -69,7 +69,8 @@ class Fresh:
         tensors = self._tensors[home]
         try:
             kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
-        except (HomeError, UsageError, msgspec.DecodeError):  # it is not needed for times
+        except (HomeError, UsageError, msgspec.DecodeError, UnicodeDecodeError):
+            # It is not needed for times.
             kept = _KeptStudy()
         studies = {name: Study(moved_bytes=moved) for name, moved in tensors.items()}
         for one in kept.list_all():
