@@ -1,15 +1,17 @@
 """A team's site: what its first page names, what a further run rewrites, and what is refused."""
 
 import fcntl
+import itertools
 import os
 import random
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
@@ -37,6 +39,7 @@ from tileyard.testing.stores import make_trial
 from tileyard.verbs.regress.plan.bisection import Commit
 from tileyard.verbs.regress.plan.causes import MOST_COMMITS
 from tileyard.verbs.regress.plan.revisions import Project
+from tileyard.verbs.site.plan import folder
 from tileyard.verbs.site.result import Subject
 from tileyard.verbs.tune.result.records import StudyResult
 
@@ -241,6 +244,29 @@ def test_a_run_is_shown_once_it_has_ended(tmp_path: Path) -> None:
     page = page_of(site, "gemm/M=64", "study")
     assert "tune1" in page
     assert page.count("reference: ") == 1
+@pytest.mark.parametrize("writes", [1, 3])
+def test_a_site_that_was_ended_half_way_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """After the first file or later ones, whether it was new or had earlier runs."""
+    record_suite(tmp_path / "home", (1.0, 1.2, 1.1))
+    record_suite(tmp_path / "more", (1.0, 1.2, 1.1, 2.0), failing=True)
+    make_site(tmp_path / "whole", tmp_path / "home", tmp_path / "more")
+    make_site(tmp_path / "old", tmp_path / "home")
+    draft = folder.draft_of
+
+    def end_at(path: Path) -> AbstractContextManager[BinaryIO]:
+        if next(count) == writes:
+            raise KeyboardInterrupt
+        return draft(path)
+
+    for name in ("new", "old"):
+        count = itertools.count()
+        with monkeypatch.context() as changed:
+            changed.setattr(folder, "draft_of", end_at)
+            main(["site", str(tmp_path / name), "--home", str(tmp_path / "more")])
+        make_site(tmp_path / name, tmp_path / "home", tmp_path / "more")
+        assert read_files(tmp_path / name) == read_files(tmp_path / "whole")
 
 
 def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:

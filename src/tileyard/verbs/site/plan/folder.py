@@ -29,8 +29,8 @@ class SiteFolder:
     def __init__(self, root: Path, manifest: Manifest) -> None:
         self.root = root
         self.manifest = manifest
-        self.written: list[str] = []
-        """The names of the files that were written."""
+        self.written: dict[str, None] = {}
+        """The names of the files that were written, in their order."""
 
     @classmethod
     @contextlib.contextmanager
@@ -84,6 +84,9 @@ class SiteFolder:
     def _write(self, name: str, content: bytes) -> None:
         """Write a file, all of it or nothing, if that changes it. Raises UsageError."""
         path = self.root / name
+        if name != MANIFEST and not (self.root / MANIFEST).exists():
+            # If this is ended half-way, the folder is a site for the next command.
+            self._write(MANIFEST, _encode(Manifest()))
         try:
             if path.parent.is_symlink() or path.is_symlink():
                 raise UsageError(f"{path} is a link: a site has none")
@@ -94,7 +97,7 @@ class SiteFolder:
                 draft.write(content)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from None
-        self.written.append(name)
+        self.written[name] = None
 
 
 def _read_manifest(root: Path) -> Manifest:
