@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal, NewType, dataclass_transform
+from typing import Annotated, ClassVar, Final, Literal, NewType, dataclass_transform
 
 import msgspec
 
@@ -493,6 +493,12 @@ class Device(Record):
 # ---- results --------------------------------------------------------------------------------
 
 
+Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+"""A time of a launch or run; records of files with another one, such as -1 or 1e300, cannot be read."""
+Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+"""Seconds since the epoch, up to the year 5138, of which there are dates."""
+
+
 class Measurement(Record):
     """Times of one kernel or program on one device, nanoseconds per launch or run. ``low_ns`` and
     ``high_ns`` bound the median at ``confidence``. ``abandoned``: clearly slower than the best.
@@ -500,9 +506,9 @@ class Measurement(Record):
     are unusual. ``printed``: numbers that the runs printed, if they are measured.
     """
 
-    median_ns: float
-    low_ns: float
-    high_ns: float
+    median_ns: Nanoseconds
+    low_ns: Nanoseconds
+    high_ns: Nanoseconds
     confidence: float
     samples_ns: tuple[float, ...]
     steady: bool = True
@@ -583,9 +589,9 @@ class Trial(Record):
     keys: Keys = Keys()
     measurement: Measurement | None = None
     mismatch: Mismatch | None = None
-    started_at: float = 0.0
+    started_at: Moment = 0.0
     build_s: float = 0.0
-    run_s: float = 0.0
+    run_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     lease: int = 0
     log: str = ""
     limits: Limits = Limits()

@@ -269,6 +269,30 @@ def test_a_site_that_was_ended_half_way_is_completed(
         assert read_files(tmp_path / name) == read_files(tmp_path / "whole")
 
 
+def test_times_that_cannot_be_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of files that others wrote: such rows cannot be read, and 0 or disorder is no time of a history."""
+    draw = random.Random(1)
+    odd = (0.0, -1.0, 5e-324, 1e-300, 1e18, 1e300, 1e308)
+    with TrialStore.open(tmp_path / "home") as store:
+        for number in range(80):
+            times = [1000.0, 990.0, 1010.0]
+            times[draw.randrange(3)] = draw.choice([1000.0, *odd])
+            median, low, high = times
+            measured = Measurement(
+                median_ns=median, low_ns=low, high_ns=high, confidence=0.95, samples_ns=()
+            )
+            at = draw.choice([1.8e9 + number, 1.8e9 + number, *odd])
+            case, run = f"s/{number % 4}", f"run{number:02}"
+            store.record(
+                make_case(run, case=case, testcase="s", measurement=measured, started_at=at)
+            )
+    make_site(tmp_path / "site", tmp_path / "home")
+    assert "skipped what cannot be read" in capsys.readouterr().err
+    assert not re.search(r"\b(?:nan|inf)\b", read_files(tmp_path / "site")["index.html"].decode())
+
+
 def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
     """Trials that are recorded later, as by an import, are added, none twice."""
     home, site = tmp_path / "home", tmp_path / "site"

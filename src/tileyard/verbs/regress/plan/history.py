@@ -25,6 +25,8 @@ FEWEST: Final = 2
 Place = tuple[str, str, str, str]
 """Case, target, device, and the device's identity, which is empty if unrecorded."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+SHORTEST_NS: Final = 1e-3
+"""A shorter time is none: a file that others wrote may have 0."""
 MORE: Final = 3
 """Most further runs that are awaited for a change."""
 FINEST: Final = 0.001
@@ -152,7 +154,12 @@ def find_times(trials: Iterable[Trial]) -> Found:
     binaries = {one.keys.build: one.keys.binary or one.keys.build for one in builds}
     groups: dict[tuple[Place, str, str], list[Trial]] = {}
     for one in members:
-        if one.case == f"{one.batch}/{one.side}" and one.measurement and one.outcome in WELL:
+        if (
+            one.case == f"{one.batch}/{one.side}"
+            and one.outcome in WELL
+            and one.measurement is not None
+            and one.measurement.median_ns >= SHORTEST_NS
+        ):
             groups.setdefault((_place_of(one), one.side, one.run), []).append(one)
     timed = []
     for ((case, target, device, silicon), side, _), own in groups.items():

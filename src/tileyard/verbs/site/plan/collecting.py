@@ -10,6 +10,7 @@ from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import INFRASTRUCTURE, WELL, Measurement, Outcome, Record, Trial, Value
 from tileyard.show.words import format_config
 from tileyard.verbs.regress.plan.history import (
+    SHORTEST_NS,
     Built,
     Found,
     Point,
@@ -178,7 +179,7 @@ def _list_places(timed: Iterable[Timed]) -> tuple[Place, ...]:
             high_ns=_shorten(point.high_ns),
             processes=point.processes,
         )
-        if timing.low_ns > 0:
+        if SHORTEST_NS <= timing.low_ns <= timing.time_ns <= timing.high_ns:
             groups.setdefault((one.side, one.device, one.silicon), []).append(timing)
     return tuple(
         Place(side=side, device=device, silicon=silicon, times=tuple(times))
