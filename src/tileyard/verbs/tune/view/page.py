@@ -48,6 +48,7 @@ from tileyard.verbs.tune.view.study import (
     say_amount,
     say_disturbed,
     say_met,
+    say_none,
 )
 
 MOST_FINALISTS, MOST_PARAMETERS = 30, 12
@@ -88,8 +89,11 @@ def sum_up(result: StudyResult) -> str:
     tried = count_of(len(result.trials), "config")
     if result.disturbed:
         return f"There is no winner among {tried}: {say_disturbed(result)}."
+    stopped = "the run was interrupted" if result.reason == "interrupted" else ""
     if result.best is None:
-        return f"No config passed: of {tried} {count_ends(result.trials)}."
+        none = say_none(result)
+        ends = "" if ":" in none else f": of {tried} {count_ends(result.trials)}"
+        return f"{none[0].upper()}{none[1:]}{ends}{stopped and f'; {stopped}'}."
     measured = result.measurement_of(result.best)
     took = f", {format_time(measured.median_ns)} a launch" if measured is not None else ""
     config = format_config(result.best.config) or "the only config"
@@ -112,7 +116,7 @@ def sum_up(result: StudyResult) -> str:
     alarm = "the control of the finals raised a false alarm, read them with care"
     is_alarm = control is not None and control.false_alarm and not control.is_wide
     doubts = (say_unmet(result), *list_doubts(result), alarm * is_alarm, _say_busy(result))
-    said = "; ".join(filter(None, (text, *gains, ties, *doubts)))
+    said = "; ".join(filter(None, (text, *gains, ties, *doubts, stopped)))
     return f"{said[0].upper() if said.startswith('the ') else said[0]}{said[1:]}."
 
 

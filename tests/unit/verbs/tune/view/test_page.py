@@ -52,6 +52,11 @@ def test_a_study_without_a_winner_says_why() -> None:
     assert sum_up(change(result(), trials=(failed,), best=None, finals=())) == (
         "No config passed: of 1 config 1 mismatch."
     )
+    ended = change(make_grid(), reason="interrupted")
+    assert sum_up(ended).endswith("; the run was interrupted.")
+    assert sum_up(change(ended, best=None, finals=())) == (
+        "No best config: of 16 configs that passed none had all further checks; the run was interrupted."
+    )
     disturbed = change(make_grid(), disturbed=True, disturbances=("a beats b and loses to it",))
     assert "a beats b and loses to it" in sum_up(disturbed)
 
