@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import median
 
-from tileyard.base.model import WELL, Measurement, Record, Trial
+from tileyard.base.model import WELL, Measurement, Outcome, Record, Trial
 from tileyard.base.wording import count_of, say_end
 from tileyard.pages.charts import (
     LOG_FROM,
@@ -104,13 +104,16 @@ def sum_up(result: StudyResult) -> str:
         for one in result.incumbents
         if any(trial.id in won and trial.config == one.config for trial in result.trials)
     ]
-    if len(result.trials) == 1:
-        text = f"{config} passed{took}"
+    is_only = len(result.trials) == 1
+    if is_only:
+        text = f"{config} {'ran' if result.best.outcome is Outcome.UNCHECKED else 'passed'}{took}"
+    elif len(won) == len(result.trials):
+        is_only, text = True, f"{tried} have the same binary{took}"
     elif stays:
         text = f"{' and '.join(stays)}, {config}, stays the best of {tried}{took}: none is clearly faster"
     else:
         text = f"{config} is {'among ' * bool(tied)}the fastest of {tried}{took}"
-    gains = () if stays or len(result.trials) == 1 else map(_say_gain, result.incumbents)
+    gains = () if stays or is_only else map(_say_gain, result.incumbents)
     ties = f"{_say_ties(tied)} with it" if tied else ""
     control = result.control
     alarm = "the control of the finals raised a false alarm, read them with care"

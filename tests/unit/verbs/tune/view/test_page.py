@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -9,8 +10,8 @@ from tests.unit.show.test_views import result, trial
 from tests.unit.verbs.tune.view.test_figure import make_grid
 from tests.unit.verbs.tune.view.test_table import TABLE
 
-from tileyard.base.events import RunStarted
-from tileyard.base.model import Outcome
+from tileyard.base.events import RunStarted, StudyAdvanced
+from tileyard.base.model import Keys, Outcome, Trial
 from tileyard.cli.main import main
 from tileyard.pages.charts import Chart
 from tileyard.pages.report import render_report
@@ -21,11 +22,12 @@ from tileyard.verbs.tune.view.page import describe_studies, describe_study, list
 from tileyard.verbs.tune.view.table_page import describe_shapes
 
 LOG = RunLog(home=Path("/home/t"))
+Changed = TypeVar("Changed", StudyResult, Trial)
 
 
-def change(study: StudyResult, **fields: object) -> StudyResult:
-    """The same study with other fields."""
-    return msgspec.structs.replace(study, **fields)
+def change(one: Changed, **fields: object) -> Changed:
+    """The same study or trial with other fields."""
+    return msgspec.structs.replace(one, **fields)
 
 
 def test_the_answer_is_one_sentence() -> None:
@@ -44,6 +46,19 @@ def test_the_answer_is_one_sentence() -> None:
     assert stays.startswith("The default, a_$x$=0 b=0 same=s, stays the best of 20 configs")
     problem = Incumbent(name="in use", config=other, problem="it is wrong")
     assert "; the config in use: it is wrong" in sum_up(change(study, incumbents=(problem,)))
+
+
+def test_configs_between_which_nothing_was_decided_are_not_ranked() -> None:
+    """One alone is not the fastest, nor are those that all have one binary; unchecked is not passed."""
+    study = make_grid()
+    won = next(one for one in study.trials if one.outcome is Outcome.PASSED)
+    same = change(won, id="r.9", keys=Keys(binary="b")), change(won, keys=Keys(binary="b"))
+    alike = change(study, trials=same, best=same[1], finals=(), incumbents=(), control=None)
+    assert re.match(r"2 configs have the same binary, \S+ \S+ a launch", sum_up(alike))
+    alone = change(won, outcome=Outcome.UNCHECKED)
+    single = change(alike, trials=(alone,), best=alone)
+    assert re.search(r" ran, .* a launch; unchecked", sum_up(single))
+    assert " passed, " in sum_up(change(single, trials=(won,), best=won))
 
 
 def test_a_study_without_a_winner_says_why() -> None:
