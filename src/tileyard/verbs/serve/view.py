@@ -332,8 +332,10 @@ def show_ended(line: RunLine, outcomes: dict[Outcome, int], trials: Sequence[Tri
     counts = [f"{outcomes[one]} {one}" for one in Outcome if outcomes.get(one)]
     begun, ended = line.stream.begun, line.stream.ended
     took = format_seconds(ended.at - begun.at) if begun is not None and ended is not None else ""
+    answer = f"{count_of(total, 'trial')}: {', '.join(counts)}" if total else "It has no trial"
+    cut = f"; the run was {row.end}" if row.end in ("killed", STOPS["interrupted"]) else ""
     return EndedRun(
-        answer=f"{count_of(total, 'trial')}: {', '.join(counts)}" if total else "It has no trial",
+        answer=answer + cut,
         is_over=True,
         title=row.title,
         facts=(

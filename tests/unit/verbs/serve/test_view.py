@@ -152,6 +152,21 @@ def test_an_ended_run_by_its_trials() -> None:
     assert "took 65 s" in text_of(found)
 
 
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (None, "; the run was killed"),
+        (RunEnded(run="r", at=65.0, reason="interrupted"), "; the run was interrupted"),
+        (DONE, ""),
+    ],
+)
+def test_a_run_that_was_cut_off_says_so_first(ended: RunEnded | None, words: str) -> None:
+    """Whether it has trials or not: its counts are not all that was asked for."""
+    stream = StreamState(begun=BEGUN, ended=ended, is_open=False)
+    for counts, begins in (({}, "It has no trial"), ({Outcome.PASSED: 7}, "7 trials: 7 passed")):
+        assert show_ended(RunLine(run="r", stream=stream), counts, ()).answer == begins + words
+
+
 def test_devices_with_holders_and_queue() -> None:
     """As the command shows them; what others wrote is text."""
     holder = Holder(device="npu:0", user="ann", pid=7, command=HOSTILE, since=90.0, number=3)
