@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tileyard.base.model import Case, Device, Diagnostic, Record, Trial
+from tileyard.base.model import Case, Device, Diagnostic, Moment, Record, Seconds, Trial
 from tileyard.base.wording import count_of, name_line
 
 EVENT_VERSION = 2
@@ -32,7 +32,7 @@ class RunStarted(Record, tag="run_started"):
 
     title: str
     run: str = ""
-    at: float = 0.0
+    at: Moment = 0.0
     target: str = ""
     devices: tuple[Device, ...] = ()
     undecided: int = 0
@@ -60,8 +60,8 @@ class PreparationEnded(Record, tag="preparation_ended"):
     """A case was prepared, or ended instead, after these seconds: elaborated, with its golden result."""
 
     case: str
-    at: float
-    seconds: float
+    at: Moment
+    seconds: Seconds
 
 
 class BuildStarted(Record, tag="build_started"):
@@ -70,7 +70,7 @@ class BuildStarted(Record, tag="build_started"):
     """
 
     case: str
-    at: float
+    at: Moment
     host: str = ""
     worker: int | None = None
 
@@ -79,7 +79,7 @@ class BuildEnded(Record, tag="build_ended"):
     """A case's artifact is ready, or its build failed. ``reused`` if the artifact already existed."""
 
     case: str
-    at: float
+    at: Moment
     ok: bool
     reused: bool
 
@@ -93,7 +93,7 @@ class TargetsBuilt(Record, tag="targets_built"):
 
 class _OfDevice(Record):
     device: str
-    at: float
+    at: Moment
 
 
 class DeviceAsked(_OfDevice, tag="device_asked"):
@@ -130,7 +130,7 @@ class CaseStarted(Record, tag="case_started"):
 
     case: str
     device: str
-    at: float
+    at: Moment
 
 
 class CaseLeft(_OfDevice, tag="case_left"):
@@ -143,8 +143,8 @@ class JudgeAnswered(Record, tag="judge_answered"):
     """The judge has compared the outputs of these cases, after these seconds."""
 
     cases: tuple[str, ...]
-    at: float
-    seconds: float
+    at: Moment
+    seconds: Seconds
 
 
 class StepEnded(Record, tag="step_ended"):
@@ -152,15 +152,15 @@ class StepEnded(Record, tag="step_ended"):
 
     case: str
     step: StepKind
-    at: float
-    seconds: float
+    at: Moment
+    seconds: Seconds
 
 
 class CaseEnded(Record, tag="case_ended"):
     """A case reached its outcome; ``at`` is 0 in older streams."""
 
     trial: Trial
-    at: float = 0.0
+    at: Moment = 0.0
 
 
 class Note(Record, tag="note"):
@@ -181,7 +181,7 @@ class HostLost(Record, tag="host_lost"):
     """Nothing more is heard of another host's agent; what ran there runs elsewhere."""
 
     host: str
-    at: float
+    at: Moment
     why: str
 
 
@@ -189,7 +189,7 @@ class HostJoined(Record, tag="host_joined"):
     """Another host's agent has come while the run goes on, with these devices."""
 
     host: str
-    at: float
+    at: Moment
     devices: tuple[Device, ...] = ()
 
 
@@ -225,7 +225,7 @@ class RunEnded(Record, tag="run_ended"):
     """The last event of a run."""
 
     run: str
-    at: float
+    at: Moment
     reason: StopReason
 
 

@@ -497,6 +497,8 @@ Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 """A time of a launch or run; records of files with another one, such as -1 or 1e300, cannot be read."""
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 """Seconds since the epoch, up to the year 5138, of which there are dates."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""How long something took."""
 
 
 class Measurement(Record):
@@ -591,7 +593,7 @@ class Trial(Record):
     mismatch: Mismatch | None = None
     started_at: Moment = 0.0
     build_s: float = 0.0
-    run_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    run_s: Seconds = 0.0
     lease: int = 0
     log: str = ""
     limits: Limits = Limits()

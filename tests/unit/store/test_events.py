@@ -147,6 +147,16 @@ def test_unreadable_lines_are_counted(tmp_path: Path, make_trial: MakeTrial) -> 
     assert found.skipped == 3
 
 
+@pytest.mark.parametrize("at", ["-1", "1e300", "1e999", "null", "true"])
+def test_events_at_times_that_cannot_be_are_unreadable(tmp_path: Path, at: str) -> None:
+    """They would be without a date, and make a timeline without an end."""
+    with EventLog(tmp_path, "r") as log:
+        log.append(RunEnded(run="r", at=12345.0, reason="done"))
+    path = run_file(tmp_path, "r")
+    path.write_text(path.read_text().replace("12345.0", at))
+    assert list(read_events(path)) == [None]
+
+
 def test_newer_stream_is_refused(tmp_path: Path) -> None:
     """Events of a newer version are not guessed at."""
     path = write(tmp_path, "r1", run_started(EVENT_VERSION + 1))
