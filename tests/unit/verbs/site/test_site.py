@@ -244,6 +244,8 @@ def test_a_run_is_shown_once_it_has_ended(tmp_path: Path) -> None:
     page = page_of(site, "gemm/M=64", "study")
     assert "tune1" in page
     assert page.count("reference: ") == 1
+
+
 @pytest.mark.parametrize("writes", [1, 3])
 def test_a_site_that_was_ended_half_way_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int

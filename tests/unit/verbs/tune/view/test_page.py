@@ -10,7 +10,7 @@ from tests.unit.show.test_views import result, trial
 from tests.unit.verbs.tune.view.test_figure import make_grid
 from tests.unit.verbs.tune.view.test_table import TABLE
 
-from tileyard.base.events import RunStarted, StudyAdvanced
+from tileyard.base.events import RunStarted
 from tileyard.base.model import Keys, Outcome, Trial
 from tileyard.cli.main import main
 from tileyard.pages.charts import Chart
