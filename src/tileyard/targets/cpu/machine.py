@@ -46,6 +46,8 @@ _FEATURES = {
     "__ARM_FEATURE_SVE": "sve",
 }
 """Compilers' macros for the features they may use, with the Linux kernel's names of the same features."""
+UNITS = {"bf16": ("avx512_bf16",), "i8": ("avx512_vnni", "avx_vnni")}
+"""Dot-product units, each with the features any of which has it."""
 ABI_VERSION = 5
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
@@ -54,7 +56,9 @@ RUNTIME_FILE = "runtime.so"
 
 
 class Machine(Record):
-    """One kind of CPU. Sizes are in bytes; ``features`` are those that a binary may use."""
+    """One kind of CPU. Sizes are in bytes; ``features`` are those that a binary may use, ``units`` the
+    dot-product units of ``emit/units.py``.
+    """
 
     arch: str
     vector_bytes: int
@@ -62,6 +66,7 @@ class Machine(Record):
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
     features: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
 
 
 def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
@@ -81,6 +86,11 @@ def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
         l2_bytes=caches.get("2", 512 << 10),
         features=tuple(sorted(name for macro, name in _FEATURES.items() if macro in macros)),
     )
+
+
+def find_units(features: tuple[str, ...]) -> tuple[str, ...]:
+    """The dot-product units of a CPU with these features."""
+    return tuple(name for name, any_of in UNITS.items() if set(any_of) & set(features))
 
 
 def _read_caches() -> dict[str, int]:

@@ -21,7 +21,7 @@ from tileyard.base.errors import HomeError, ToolMissingError, UsageError
 from tileyard.base.model import Record
 from tileyard.processes.outcomes import find_disk_fault
 from tileyard.processes.programs import run_program
-from tileyard.targets.cpu.machine import Machine, describe_machine
+from tileyard.targets.cpu.machine import UNITS, Machine, describe_machine, find_units
 
 # ---- options --------------------------------------------------------------------------------------
 
@@ -33,6 +33,7 @@ _CHOICES = {
     "debug": ("0", "1"),
     "shift": ("0", "16", "32", "48"),
     "sanitize": ("0", "1"),
+    "units": ("0", "1", "2"),
 }
 """Every option except the level, with its values."""
 
@@ -40,7 +41,9 @@ _CHOICES = {
 class CpuOptions(Record):
     """``vectors`` is the widest vector in bits, 0 for the CPU's; ``unroll`` unrolls all loops; ``debug``
     keeps variables and lines of the C, at the cost of speed; ``shift`` bytes before the code move it
-    against cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written.
+    against cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written;
+    ``units`` is 0 for sums by FMA in the order of k, 1 for the CPU's dot-product units, 2 for all units in
+    plain C.
     """
 
     level: str = "native"
@@ -50,6 +53,7 @@ class CpuOptions(Record):
     debug: int = 0
     shift: int = 0
     sanitize: int = 0
+    units: int = 1
 
     @property
     def name(self) -> str:
@@ -68,7 +72,8 @@ class CpuOptions(Record):
         effort = ("-O0", "-g") if self.debug else (f"-O{self.optimize}",)
         unroll = ("-funroll-loops",) if self.unroll else ()
         shift = (f'-DTY_SHIFT="{self.shift}"',) if self.shift else ()
-        return (f"-march={self.level}", *effort, *unroll, *shift)
+        plain = ("-DTY_UNITS=0",) if self.units != 1 else ()
+        return (f"-march={self.level}", *effort, *unroll, *shift, *plain)
 
 
 def parse_options(text: str) -> CpuOptions:
@@ -205,6 +210,8 @@ def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
     if options.vectors:
         width = min(machine.vector_bytes, options.vectors // 8)
         machine = msgspec.structs.replace(machine, vector_bytes=width)
+    units = {0: (), 1: find_units(machine.features), 2: tuple(UNITS)}[options.units]
+    machine = msgspec.structs.replace(machine, units=units)
     if "__AVX__" in macros:
         flags = (*flags, f"-mprefer-vector-width={8 * machine.vector_bytes}")
     return Toolchain(

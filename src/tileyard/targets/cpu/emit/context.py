@@ -27,7 +27,7 @@ _KEYWORDS = (
 _OWN = (
     "slot_ content_ buffers scalars grid threads first last scratch shared report block blocks fault "
     "a_ b_ depth_ e_ end_ fill_ from_ i_ is_clear_ j_ k_ left_ next_ p_ panels_ rows_ rest_ width_ "
-    "inside_ result_ right_ row_ to_ top_ total_ at_ count_ n_ part_"
+    "inside_ result_ right_ row_ is_plain_ more_ to_ top_ total_ at_ count_ n_ part_"
 )
 _ROWS = tuple(f"row{i}_" for i in range(64))
 _TAKEN = frozenset((*f"{_KEYWORDS} {_OWN}".split(), *_ROWS))
@@ -224,11 +224,15 @@ class Context:
     def element_type(self, buffer: str) -> str:
         """The C type of an element in memory."""
         scalar = self.scalar(buffer)
-        return scalar.memory if buffer in self.arrays else scalar.tile
+        return scalar.memory if self.is_memory(buffer) else scalar.tile
+
+    def is_memory(self, buffer: str) -> bool:
+        """Whether narrow floats of a buffer are in their own type: in arrays, and packed for a unit."""
+        return buffer in self.arrays or self.plan.tiles[buffer].packing is not None
 
     def narrow(self, buffer: str) -> str:
-        """The mark of an array's narrow type; empty for other types, and for tiles."""
-        return self.scalar(buffer).narrow if buffer in self.arrays else ""
+        """The mark of an array's narrow type; empty for other types, and for tiles that are not packed."""
+        return self.scalar(buffer).narrow if self.is_memory(buffer) else ""
 
     def shape(self, buffer: str) -> tuple[Expr, ...]:
         """The extents of a buffer."""

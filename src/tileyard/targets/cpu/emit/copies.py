@@ -38,6 +38,7 @@ from tileyard.targets.cpu.emit.exprs import (
 )
 from tileyard.targets.cpu.emit.loops import (
     Segment,
+    begin_panels,
     counter,
     element_indices,
     loop,
@@ -62,7 +63,6 @@ from tileyard.targets.cpu.emit.tiles import (
     is_whole,
     moved,
     pair_dimensions,
-    panel_elements,
     times,
     touched,
 )
@@ -72,6 +72,9 @@ from tileyard.targets.cpu.emit.tiles import (
 _BLOCK = 64
 """Columns that are transposed at a time."""
 
+_WIDE = 256
+"""About how many columns are interleaved at a time."""
+
 _ROWS_AHEAD = 4
 """Distance, in rows of panels, at which the source of a copy is prefetched."""
 
@@ -80,6 +83,9 @@ _TARGET_AHEAD = 2
 
 _SHARE = 4
 """Number of parts of the L2 cache: a tile as large as one part is written past it."""
+
+_EIGHT = ("f8e4m3", "f8e5m2")
+"""Marks of the types that tile.h converts to packed bfloat16."""
 
 _PAGE = 4096
 """Largest row, in bytes, for which processors do not prefetch the next row by themselves."""
@@ -141,6 +147,8 @@ class Boxes:
         """The function of tile.h that moves and converts whole rows; empty if there is none."""
         source, target = self.src.buffer, self.dst.buffer
         held, narrow = ctx.narrow(source), ctx.scalar(target).narrow
+        if held in _EIGHT and ctx.narrow(target) == "bf16":
+            return f"ty_row_bf16_from_{held}"
         if held and ctx.element_type(target) == "float":
             is_kept = ctx.dtype(target) in ("float32", ctx.dtype(source))
             return f"ty_row_from_{held}" if is_kept else ""
@@ -148,7 +156,7 @@ class Boxes:
             return ""
         if ctx.dtype(source) == ctx.dtype(target):
             return f"ty_row_pack_{narrow}"
-        return f"ty_row_{'to' if target in ctx.arrays else 'round'}_{narrow}"
+        return f"ty_row_{'to' if ctx.is_memory(target) else 'round'}_{narrow}"
 
 
 def write_row(ctx: Context, buffer: str, function: str, *arguments: str) -> None:
@@ -171,6 +179,7 @@ def emit_copy(ctx: Context, src: Region, dst: Region) -> None:
 
     tests = {**inside_tests(ctx, src), **inside_tests(ctx, dst)}
     ctx.out.either(tests.values(), lambda: _emit_inside(ctx, boxes), by_element)
+    _finish(ctx, dst)
 
 
 def match_boxes(src: Region, dst: Region) -> Boxes:
@@ -209,9 +218,13 @@ def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
 
 def _emit_inside(ctx: Context, boxes: Boxes) -> None:
     tile = ctx.plan.tiles.get(boxes.dst.buffer)
-    if tile is not None and isinstance(tile.layout, ColumnPanels) and tile.layout.transposed:
-        _transpose(ctx, boxes, tile, tile.layout.columns)
-        return
+    if tile is not None and isinstance(tile.layout, ColumnPanels) and boxes.has_rows:
+        if tile.layout.transposed:
+            _transpose(ctx, boxes, tile, tile.layout)
+            return
+        if tile.layout.fold > 1:
+            _zip(ctx, boxes, tile, tile.layout)
+            return
     for segment in segments(ctx, boxes.dst):
         if not boxes.has_rows or segment.step != 1:
             _each_element(ctx, boxes, segment, is_inside=True)
@@ -238,6 +251,7 @@ def is_put(ctx: Context, boxes: Boxes) -> bool:
     size = C_BYTES[tile.scalar]
     return (
         not tile.layout.transposed
+        and tile.packing is None
         and boxes.is_plain(ctx)
         and tile.matrix[1] % tile.layout.columns == 0
         and tile.layout.columns * size % LINE == 0
@@ -297,10 +311,11 @@ def _each_element(ctx: Context, boxes: Boxes, segment: Segment, *, is_inside: bo
 # ---- transposition ------------------------------------------------------------------------------
 
 
-def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
+def _transpose(ctx: Context, boxes: Boxes, tile: Tile, layout: ColumnPanels) -> None:
     """Fill panels whose columns are the source's rows: read a block of each row, then transpose all."""
     lanes, depth = tile.matrix
-    distance = panel_elements(depth, width, C_BYTES[tile.scalar])
+    width, fold = layout.columns, layout.fold
+    distance = layout.distance(depth, tile.scalar)
     start = matrix_start(ctx, tile, boxes.dst)
     src, leading = boxes.src.buffer, (ZERO,) * (len(boxes.dst.extents) - 2)
     part = ctx.names.fresh("part")
@@ -315,6 +330,8 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
                 block = counter(ctx, "piece", blocks)
                 column = add(times(block, _BLOCK), constant(left))
                 with ctx.out.block(loop(ctx, block, constant(blocks))):
+                    if count % fold:  # else what is left of whole blocks would be in the last words
+                        ctx.out.line(f"memset({part}, 0, sizeof {part});")
                     with ctx.out.block(loop(ctx, lane, constant(used))):
                         source = place(ctx, src, boxes.source_indices((*leading, row, column)))
                         to = f"{part}[{index(ctx, lane)}]"
@@ -322,8 +339,90 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, width: int) -> None:
                     inside = add(times(panel, distance), times(column, width))
                     offset = add(start, constant(first // width * distance), inside)
                     to = f"&{ctx.names[tile.name]}[{index(ctx, offset)}]"
-                    turn = f"ty_turn_{tile.scalar}"
-                    ctx.out.line(f"{turn}({to}, {part}[0], {width}, {_BLOCK}, {count});")
+                    turn = f"ty_turn_{tile.scalar}({to}, {part}[0]"
+                    if tile.packing is not None:
+                        turn = f"ty_turn_float((float *){to}, (const float *){part}"
+                    sizes = f"{width}, {_BLOCK // fold}, {-(-count // fold)}"
+                    ctx.out.line(f"{turn}, {sizes});")
+
+
+# ---- words of packed tiles ------------------------------------------------------------------------
+
+
+def _zip(ctx: Context, boxes: Boxes, tile: Tile, layout: ColumnPanels) -> None:
+    """Fill panels of words: read a part of as many rows as a word has elements, then interleave them."""
+    depth, columns = tile.matrix
+    width, fold = layout.columns, layout.fold
+    base, distance = begin_panels(ctx, boxes.dst, tile, layout)
+    wide = max(_WIDE // width, 1) * width
+    parts = [ctx.names.fresh("part") for _ in range(fold)]
+    kind = "uint16_t" if fold == 2 else "uint8_t"
+    for part in parts:
+        ctx.out.line(f"{tile.scalar} {part}[{wide}] __attribute__((aligned(64)));")
+    for top, words, rows in pieces(depth, fold):
+        word = counter(ctx, "row", words)
+        for part in parts[rows:]:
+            ctx.out.line(f"memset({part}, 0, sizeof {part});")
+        with ctx.out.block(loop(ctx, word, constant(words))):
+            for left, blocks, length in pieces(columns, wide):
+                block = counter(ctx, "block", blocks)
+                with ctx.out.block(loop(ctx, block, constant(blocks))):
+                    column = add(times(block, wide), constant(left))
+                    row = add(times(word, fold), constant(top))
+                    read = _read_parts(ctx, boxes, (row, column), parts[:rows], length)
+                    read += parts[rows:]
+                    down = add(base, constant(top * width), times(word, width * fold))
+                    down = add(down, times(block, wide // width * distance))
+                    for start, panels, count in pieces(length, width):
+                        panel = counter(ctx, "panel", panels)
+                        first = constant((left + start) // width * distance)
+                        to = index(ctx, add(down, first, times(panel, distance)))
+                        at = index(ctx, add(times(panel, width), constant(start)))
+                        with ctx.out.block(loop(ctx, panel, constant(panels))):
+                            from_ = ", ".join(f"(const {kind} *){name} + {at}" for name in read)
+                            target = f"(uint32_t *)&{ctx.names[tile.name]}[{to}]"
+                            ctx.out.line(f"ty_zip_{fold}({target}, {from_}, {count});")
+
+
+def _read_parts(
+    ctx: Context, boxes: Boxes, at: tuple[Expr, Expr], parts: list[str], count: int
+) -> list[str]:
+    """The C pointers to ``count`` elements of successive rows: in the source, or converted into ``parts``."""
+    found = []
+    for inside, part in enumerate(parts):
+        leading = (ZERO,) * (len(boxes.dst.extents) - 2)
+        row = add(at[0], constant(inside))
+        source = place(ctx, boxes.src.buffer, boxes.source_indices((*leading, row, at[1])))
+        if boxes.is_plain(ctx):
+            found.append(f"&{source}")
+        else:
+            boxes.move_row(ctx, part, f"&{source}", str(count))
+            found.append(part)
+    return found
+
+
+def _finish(ctx: Context, region: Region) -> None:
+    """After a packed tile was filled, note whether it holds denormals, or give its bytes the other sign."""
+    tile = ctx.packed(region.buffer)
+    if tile is None or tile.packing is None:
+        return
+    start = matrix_start(ctx, tile, region)
+    name, size = ctx.names[tile.name], tile.content_elements
+    if tile.packing.is_flipped:
+        ctx.out.line(f"ty_flip_bytes(&{name}[{index(ctx, start)}], {size});")
+    if not tile.is_flagged:
+        return
+    panels, distance, content = 1, 0, size
+    if isinstance(tile.layout, ColumnPanels):
+        n, k = tile.matrix if tile.layout.transposed else tile.matrix[::-1]
+        panels, distance = -(-n // tile.layout.columns), tile.layout.distance(k, tile.scalar)
+        content = -(-k // tile.packing.fold) * tile.packing.fold * tile.layout.columns
+    flag = f"*(int32_t *)&{name}[{index(ctx, add(start, constant(size)))}]"
+    panel = counter(ctx, "panel", panels)
+    ctx.out.line(f"{flag} = 0;")
+    with ctx.out.block(loop(ctx, panel, constant(panels))):
+        at = index(ctx, add(start, times(panel, distance)))
+        ctx.out.line(f"{flag} |= ty_has_small_bf16(&{name}[{at}], {content});")
 
 
 # ---- clearing -------------------------------------------------------------------------------------
@@ -401,15 +500,10 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
     tests = inside_tests(ctx, stmt.dst)
     if _is_zero(stmt) and not tests:
         _clear(ctx, stmt)
+        _finish(ctx, stmt.dst)
         return
     text = cast(f"({value(ctx, stmt.value)})", stmt.value.dtype, ctx.dtype(buffer))
     ctx.out.line(f"const {ctx.element_type(buffer)} fill_ = {to_memory(ctx, buffer, text)};")
-    tile = ctx.packed(buffer)
-    if tile is not None:
-        start = index(ctx, matrix_start(ctx, tile, stmt.dst))
-        with ctx.out.block(f"for (int64_t e_ = 0; e_ < {tile.matrix_elements}; ++e_)"):
-            ctx.out.line(f"(&{ctx.names[buffer]}[{start}])[e_] = fill_;")
-        return
     ctx.out.either(
         tests.values(),
         lambda: _fill_rows(ctx, stmt, is_inside=True),

@@ -25,6 +25,7 @@ from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS, cast
 from tileyard.targets.cpu.emit.tiles import (
     LINE,
     ZERO,
+    ColumnPanels,
     RowPanels,
     Rows,
     Shape,
@@ -35,6 +36,7 @@ from tileyard.targets.cpu.emit.tiles import (
     panel_elements,
     split_rows,
 )
+from tileyard.targets.cpu.emit.units import WORD, Packing, Unit
 
 # ---- micro-kernels --------------------------------------------------------------------------------
 
@@ -45,10 +47,11 @@ def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
     a multiple of a chunk, unless the blocks' is not.
     """
     shape = blocks.shape
-    scalar, chunk = shape.scalar, shape.chunk
+    operand, chunk = shape.operand, shape.chunk
     text = [
-        f"TY_MICRO void @(int64_t depth, const {scalar} *restrict a, const {scalar} *restrict b,",
-        f"    {scalar} *restrict c, int is_clear, const {scalar} *next_a, const {scalar} *next_b) {{",
+        f"TY_MICRO void @(int64_t depth, const {operand} *restrict a, const {operand} *restrict b,",
+        f"    {shape.scalar} *restrict c, {_further(shape)}int is_clear, const {operand} *next_a,",
+        f"    const {operand} *next_b) {{",
         "  TY_FUSED",
     ]
     names = [[f"c{i}_{v}" for v in range(vectors)] for i in range(rows)]
@@ -56,9 +59,15 @@ def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
     text.append("  if (!is_clear) {")
     text += [f"    {line}" for line in _result(blocks, rows, vectors, "{name} = {place};")]
     text.append("  }")
+    if shape.unit and shape.unit.correction:
+        text += [
+            f"  c{i}_{v} += *(const {shape.vector} *)(more + {v * shape.lanes});"
+            for i in range(rows)
+            for v in range(vectors)
+        ]
     for row in range(rows, 2 * rows):
         text.append(f"  __builtin_prefetch(c + {row * blocks.c_row}, 1);")
-    per_line = LINE // C_BYTES[scalar]
+    per_line = LINE // C_BYTES[operand]
     text += [f"  __builtin_prefetch(next_b + {i * per_line}, 0, 2);" for i in range(blocks.lines)]
     a_step = chunk * blocks.left.stride(rows)
     advance = f"a += {a_step}, next_a += {a_step}, b += {chunk * shape.columns}"
@@ -68,7 +77,7 @@ def micro_kernel(blocks: "Blocks", rows: int, vectors: int) -> str:
         text += [f"    {line}" for line in fetched.get(step, [])]
         text += [f"    {line}" for line in _step(blocks, rows, vectors, step)]
     text.append("  }")
-    if blocks.plan.k % chunk:
+    if blocks.plan.steps % chunk:
         step_by_step = f"--depth, a += {blocks.left.depth}, b += {shape.columns}"
         text.append(f"  for (; depth > 0; {step_by_step}) {{")
         text += [f"    {line}" for line in _step(blocks, rows, vectors, 0)]
@@ -84,7 +93,7 @@ def _fetches(blocks: "Blocks", rows: int) -> dict[int, list[str]]:
         return {}
     offsets = range(0, rows * left.row, left.row)
     if left.row == shape.chunk:
-        offsets = range(0, rows * shape.chunk, LINE // C_BYTES[shape.scalar])
+        offsets = range(0, rows * shape.chunk, LINE // C_BYTES[shape.operand])
     found: dict[int, list[str]] = {}
     for i, offset in enumerate(offsets):
         step = i * shape.chunk // len(offsets)
@@ -95,14 +104,19 @@ def _fetches(blocks: "Blocks", rows: int) -> dict[int, list[str]]:
 def _step(blocks: "Blocks", rows: int, vectors: int, step: int) -> list[str]:
     shape, left = blocks.shape, blocks.left
     loads = [
-        f"const {shape.vector} b{v} = *(const {shape.vector} *)(b + "
+        f"const {shape.words} b{v} = *(const {shape.words} *)(b + "
         f"{step * shape.columns + v * shape.lanes});"
         for v in range(vectors)
     ]
     lines = ["{ " + " ".join(loads)]
     for i in range(rows):
-        read = f"const {shape.scalar} a{i} = a[{i * left.row + step * left.depth}];"
-        sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(vectors))
+        read = f"a[{i * left.row + step * left.depth}]"
+        if shape.unit:
+            read = f"const {shape.words} a{i} = ({shape.words}){{0}} + {read};"
+            sums = " ".join(shape.unit.dot(f"c{i}_{v}", f"a{i}", f"b{v}") for v in range(vectors))
+        else:
+            read = f"const {shape.scalar} a{i} = {read};"
+            sums = " ".join(f"c{i}_{v} += a{i} * b{v};" for v in range(vectors))
         lines.append(f"  {read} {sums}")
     lines[-1] += " TY_STEP; }"
     return lines
@@ -117,6 +131,61 @@ def _result(blocks: "Blocks", rows: int, vectors: int, form: str) -> list[str]:
         for i in range(rows)
         for v in range(vectors)
     ]
+
+
+def _further(shape: Shape) -> str:
+    """The parameter with what is added to each row of the result, if there is such a thing."""
+    return f"const {shape.scalar} *more, " if shape.unit and shape.unit.correction else ""
+
+
+def _plain_kernel(blocks: "Blocks", unit: Unit) -> str:
+    """As ``micro_kernel`` for any number of rows, in plain C: for what the unit does not compute. ``a``
+    is ``down`` from one chunk of its rows to the next.
+    """
+    shape, left = blocks.shape, blocks.left
+    words, vector = shape.words, shape.vector
+    at = f"k / {shape.chunk} * down + k % {shape.chunk} * {left.depth} + i * {left.row}"
+    start = f"is_clear ? ({vector}){{0}} : *({vector} *)to"
+    if unit.correction:
+        start = f"({start}) + *(const {vector} *)(more + j)"
+    total = unit.plain("total", "x", f"*(const {words} *)(b + k * {shape.columns} + j)")
+    return f"""TY_MICRO void @(int64_t depth, const {WORD} *a, int64_t down, const {WORD} *b,
+    {shape.scalar} *c, {_further(shape)}int is_clear, int64_t rows, int64_t columns) {{
+  TY_FUSED
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += {shape.lanes}) {{
+      {shape.scalar} *to = c + i * {blocks.c_row} + j;
+      {vector} total = {start};
+      for (int64_t k = 0; k < depth; ++k) {{
+        const {words} x = ({words}){{0}} + a[{at}];
+        {total}
+      }}
+      *({vector} *)to = total;
+    }}
+}}
+"""
+
+
+def _sums_kernel(shape: Shape, unit: Unit) -> str:
+    """A C function named ``@``: the correction of each column of a panel of ``b``."""
+    dots = "\n".join(
+        f"    {unit.dot(f's{v}', 'ones', f'*(const {shape.words} *)(b + {v * shape.lanes})')}"
+        for v in range(shape.vectors)
+    )
+    stores = "\n".join(
+        f"  *({shape.vector} *)(more + {v * shape.lanes}) = s{v} * ({unit.correction});"
+        for v in range(shape.vectors)
+    )
+    zeros = ", ".join(f"s{v} = {{0}}" for v in range(shape.vectors))
+    return f"""TY_MICRO void @(int64_t depth, const {WORD} *b, {shape.scalar} *more) {{
+  const {shape.words} ones = ({shape.words}){{0}} + 0x01010101u;
+  {shape.vector} {zeros};
+  for (; depth > 0; --depth, b += {shape.columns}) {{
+{dots}
+  }}
+{stores}
+}}
+"""
 
 
 # ---- loops around them ----------------------------------------------------------------------------
@@ -161,7 +230,7 @@ class Blocks:
     @property
     def lines(self) -> int:
         """Lines of the next panel of ``b`` that each call prefetches, so that all arrive in time."""
-        content = self.depth * self.shape.columns * C_BYTES[self.shape.scalar]
+        content = self.depth * self.shape.columns * C_BYTES[self.shape.operand]
         return min(-(-content // LINE // self.panels), _MOST_LINES)
 
 
@@ -177,11 +246,15 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
     inside_tests(ctx, stmt.c)
     blocks = _blocks(ctx, stmt, plan, plan.shape, _left(ctx, a, stmt.transpose_a))
     start = index(ctx, matrix_start(ctx, ctx.plan.tiles[b.buffer], b))
-    scalar = plan.shape.scalar
+    operand, unit = plan.shape.operand, plan.shape.unit
+    words = f"(const {operand} *)" if unit else ""
     c = stmt.c if plan.staged_c is None else _whole(plan.staged_c)
-    ctx.out.line(f"const {scalar} *left_ = {blocks.left.address};")
-    ctx.out.line(f"const {scalar} *right_ = &{ctx.names[b.buffer]}[{start}];")
-    ctx.out.line(f"{scalar} *result_ = &{place(ctx, c.buffer, c.starts)};")
+    ctx.out.line(f"const {operand} *left_ = {words}{blocks.left.address};")
+    ctx.out.line(f"const {operand} *right_ = {words}&{ctx.names[b.buffer]}[{start}];")
+    ctx.out.line(f"{plan.shape.scalar} *result_ = &{place(ctx, c.buffer, c.starts)};")
+    if unit:
+        flags = [_flag(ctx, one) for one in (a, b) if ctx.plan.tiles[one.buffer].is_flagged]
+        ctx.out.line(f"const int is_plain_ = {' || '.join([f'!{unit.trust}', *flags])};")
     _emit_blocks(ctx, blocks, "1" if plan.staged_c else _clear_test(ctx, stmt))
     if plan.staged_c:
         _add_result(ctx, stmt, blocks)
@@ -189,6 +262,13 @@ def emit_gemm(ctx: Context, stmt: Gemm) -> None:
         _round_result(ctx, blocks, narrow)
     if stmt.c.buffer in ctx.lazy:
         ctx.out.line(f"{ctx.lazy[stmt.c.buffer]} = 0;")
+
+
+def _flag(ctx: Context, region: Region) -> str:
+    """The C expression whether a packed operand holds what its unit does not compute."""
+    tile = ctx.plan.tiles[region.buffer]
+    start = add(matrix_start(ctx, tile, region), constant(tile.content_elements))
+    return f"*(const int32_t *)&{ctx.names[tile.name]}[{index(ctx, start)}]"
 
 
 def _whole(tile: Tile) -> Region:
@@ -210,9 +290,15 @@ def _left(ctx: Context, a: Region, transposed: bool) -> Left:
     match tile.layout:
         case RowPanels(chunk=chunk):
             start = index(ctx, matrix_start(ctx, tile, a))
+            fold = tile.packing.fold if tile.packing else 1
             padded = -(-tile.matrix[1] // chunk) * chunk
             address = f"&{ctx.names[a.buffer]}[{start}]"
-            return Left(address=address, row=chunk, depth=1, down=padded, in_panels=True)
+            return Left(
+                address=address, row=chunk // fold, depth=1, down=padded // fold, in_panels=True
+            )
+        case ColumnPanels(columns=columns, packing=Packing()):
+            address = f"&{ctx.names[a.buffer]}[{index(ctx, matrix_start(ctx, tile, a))}]"
+            return Left(address=address, row=1, depth=columns, down=1, in_panels=False)
         case Rows(stride=stride):
             row, depth = (1, stride) if transposed else (stride, 1)
             address = f"&{place(ctx, a.buffer, a.starts)}"
@@ -223,10 +309,10 @@ def _left(ctx: Context, a: Region, transposed: bool) -> Left:
 
 def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) -> Blocks:
     """Sizes such that a panel of ``b`` fills half the L1 cache, and a block of ``a`` most of the L2 cache."""
-    size, machine = C_BYTES[shape.scalar], ctx.machine
+    size, machine = C_BYTES[shape.operand], ctx.machine
     most = machine.l1_bytes // 2 // (shape.columns * size) // shape.chunk * shape.chunk
-    parts = -(-plan.k // max(most, shape.chunk))
-    depth = -(-plan.k // parts // shape.chunk) * shape.chunk
+    parts = -(-plan.steps // max(most, shape.chunk))
+    depth = -(-plan.steps // parts // shape.chunk) * shape.chunk
     split = split_rows(plan.m, shape.rows)
     height = split[0][0]
     total = sum(count for _, count in split)
@@ -243,7 +329,7 @@ def _blocks(ctx: Context, stmt: Gemm, plan: GemmPlan, shape: Shape, left: Left) 
         split=split,
         depth=depth,
         panels=-(-total // groups),
-        distance=panel_elements(plan.k, shape.columns, size),
+        distance=panel_elements(plan.steps, shape.columns, size),
         c_row=layout.stride,
     )
 
@@ -256,8 +342,8 @@ def _clear_test(ctx: Context, stmt: Gemm) -> str:
 def _emit_blocks(ctx: Context, blocks: Blocks, clear: str) -> None:
     out, plan, shape = ctx.out, blocks.plan, blocks.shape
     total = sum(count for _, count in blocks.split)
-    with _range(ctx, ("k_", "depth_"), plan.k, blocks.depth):
-        first = "k_ == 0 && " if blocks.depth < plan.k and clear != "0" else ""
+    with _range(ctx, ("k_", "depth_"), plan.steps, blocks.depth):
+        first = "k_ == 0 && " if blocks.depth < plan.steps and clear != "0" else ""
         out.line(f"const int is_clear_ = {first}{clear};")
         with _range(ctx, ("top_", "panels_"), total, blocks.panels):
             out.line("const int64_t end_ = top_ + panels_;")
@@ -289,13 +375,18 @@ def _range(ctx: Context, names: tuple[str, str], whole: int, part: int) -> Itera
 def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
     """Write all panels of rows from ``top_`` to ``end_`` times the panel of columns ``j_``."""
     out, shape, left = ctx.out, blocks.shape, blocks.left
-    width = shape.columns
+    width, unit = shape.columns, shape.unit
     out.line(
-        f"const {shape.scalar} *b_ = right_ + j_ * {blocks.distance} + k_ * {width},"
+        f"const {shape.operand} *b_ = right_ + j_ * {blocks.distance} + k_ * {width},"
         f" *next_ = b_ + {blocks.distance};"
     )
     out.line("int64_t p_ = top_;")
-    skip = blocks.lines * (LINE // C_BYTES[shape.scalar])
+    more = ""
+    if unit and unit.correction:
+        more = "more_, "
+        out.line(f"{shape.scalar} more_[{width}] __attribute__((aligned({LINE})));")
+        out.line(f"{_named(ctx, _sums_kernel(shape, unit), 'sums')}(depth_, b_, more_);")
+    skip = blocks.lines * (LINE // C_BYTES[shape.operand])
     first_panel = first_row = 0
     for height, count in blocks.split:
         name = _function(ctx, blocks, height, vectors)
@@ -308,12 +399,16 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
                 row = f"{first_row} + (p_ - {first_panel}) * {height}"
             out.line(f"const int64_t i_ = {row};")
             out.line(
-                f"const {shape.scalar} *a_ = left_ + i_ * {left.down} + k_ * {left.stride(height)};"
+                f"const {shape.operand} *a_ = left_ + i_ * {left.down} + k_ * {left.stride(height)};"
             )
-            out.line(
-                f"{name}(depth_, a_, b_, result_ + i_ * {blocks.c_row} + j_ * {width}, is_clear_,"
-                f" a_ + {height * left.down}, next_);"
-            )
+            to = f"result_ + i_ * {blocks.c_row} + j_ * {width}, {more}is_clear_"
+            if unit:
+                plain = _named(ctx, _plain_kernel(blocks, unit), "plain")
+                down, columns = shape.chunk * left.stride(height), vectors * shape.lanes
+                with out.block("if (is_plain_)"):
+                    out.line(f"{plain}(depth_, a_, {down}, b_, {to}, {height}, {columns});")
+                    out.line("continue;")
+            out.line(f"{name}(depth_, a_, b_, {to}, a_ + {height * left.down}, next_);")
         first_panel, first_row = first_panel + count, first_row + height * count
 
 
@@ -321,10 +416,18 @@ def _function(ctx: Context, blocks: Blocks, rows: int, vectors: int) -> str:
     """The C name of a micro-kernel; its function and the type of its vectors are written once."""
     shape, size = blocks.shape, C_BYTES[blocks.shape.scalar]
     attributes = f"vector_size({shape.lanes * size}), aligned({size}), may_alias"
-    ctx.functions[f"typedef {shape.scalar} {shape.vector} __attribute__(({attributes}));\n"] = ""
-    text = micro_kernel(blocks, rows, vectors)
+    for scalar, vector in ((shape.scalar, shape.vector), (shape.operand, shape.words)):
+        ctx.functions[f"typedef {scalar} {vector} __attribute__(({attributes}));\n"] = ""
+    if shape.unit:
+        types = f"{shape.vector}, {shape.words}, {shape.lanes}"
+        ctx.functions[f"TY_ASK_{shape.unit.name.upper()}({types})\n"] = ""
+    return _named(ctx, micro_kernel(blocks, rows, vectors), f"micro_{rows}x{vectors * shape.lanes}")
+
+
+def _named(ctx: Context, text: str, stem: str) -> str:
+    """The C name of a function, which is written once."""
     if text not in ctx.functions:
-        ctx.functions[text] = ctx.names.fresh(f"micro_{rows}x{vectors * shape.lanes}")
+        ctx.functions[text] = ctx.names.fresh(stem)
     return ctx.functions[text]
 
 

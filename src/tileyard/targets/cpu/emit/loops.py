@@ -39,7 +39,6 @@ from tileyard.targets.cpu.emit.tiles import (
     add,
     constant,
     is_zero,
-    panel_elements,
     reads,
     times,
 )
@@ -455,6 +454,8 @@ def _in_row_panels(
     columns, chunk = tile.matrix[1], layout.chunk
     padded = -(-columns // chunk) * chunk
     base = matrix_start(ctx, tile, region)
+    if tile.packing and columns % chunk:  # what follows k in a word, and what a flag is about
+        clear_matrix(ctx, tile, base)
     first = 0
     for height, count in layout.split:
         panel, row = counter(ctx, "panel", count), counter(ctx, "row", height)
@@ -496,54 +497,80 @@ def _in_column_panels(
     ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
 ) -> Iterator[Segment]:
     depth, columns = tile.matrix
-    width = layout.columns
-    base, distance = _begin_panels(ctx, region, tile, layout)
-    row = counter(ctx, "row", depth)
-    with ctx.out.block(loop(ctx, row, constant(depth))):
-        for start, panels, count in pieces(columns, width):
-            panel = counter(ctx, "panel", panels)
-            first = add(base, constant(start // width * distance))
-            offset = add(first, times(row, width), times(panel, distance))
-            with ctx.out.block(loop(ctx, panel, constant(panels))):
-                column = add(times(panel, width), constant(start))
-                yield Segment(
-                    coordinates=(*_leading(region), row, column),
-                    count=constant(count),
-                    address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
-                )
+    width, fold = layout.columns, layout.fold
+    base, distance = begin_panels(ctx, region, tile, layout)
+    for top, words, rows in pieces(depth, fold):
+        word, inside = counter(ctx, "row", words), counter(ctx, "part", rows)
+        row = add(times(word, fold), constant(top), inside)
+        with (
+            ctx.out.block(loop(ctx, word, constant(words))),
+            ctx.out.block(loop(ctx, inside, constant(rows))),
+        ):
+            for start, panels, count in pieces(columns, width):
+                panel = counter(ctx, "panel", panels)
+                first = add(base, constant(start // width * distance + top * width))
+                down = add(times(word, width * fold), inside)
+                offset = add(first, down, times(panel, distance))
+                with ctx.out.block(loop(ctx, panel, constant(panels))):
+                    column = add(times(panel, width), constant(start))
+                    yield Segment(
+                        coordinates=(*_leading(region), row, column),
+                        count=constant(count),
+                        address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                        step=fold,
+                    )
 
 
 def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) -> Iterator[Segment]:
     lanes, depth = tile.matrix
-    width = layout.columns
-    base, distance = _begin_panels(ctx, region, tile, layout)
+    width, fold = layout.columns, layout.fold
+    base, distance = begin_panels(ctx, region, tile, layout)
     for start, panels, count in pieces(lanes, width):
         panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", count)
         first = add(base, constant(start // width * distance))
-        offset = add(first, times(panel, distance), lane)
+        offset = add(first, times(panel, distance), times(lane, fold))
+        i = add(times(panel, width), constant(start), lane)
         with (
             ctx.out.block(loop(ctx, panel, constant(panels))),
             ctx.out.block(loop(ctx, lane, constant(count))),
         ):
-            i = add(times(panel, width), constant(start), lane)
-            yield Segment(
-                coordinates=(*_leading(region), i, ZERO),
-                count=constant(depth),
-                address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
-                step=width,
-            )
+            if fold == 1:
+                yield Segment(
+                    coordinates=(*_leading(region), i, ZERO),
+                    count=constant(depth),
+                    address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                    step=width,
+                )
+                continue
+            for top, words, rows in pieces(depth, fold):
+                word = counter(ctx, "row", words)
+                at = add(offset, times(word, width * fold), constant(top * width))
+                with ctx.out.block(loop(ctx, word, constant(words))):
+                    yield Segment(
+                        coordinates=(*_leading(region), i, add(times(word, fold), constant(top))),
+                        count=constant(rows),
+                        address=f"&{ctx.names[tile.name]}[{index(ctx, at)}]",
+                    )
 
 
-def _begin_panels(
+def clear_matrix(ctx: Context, tile: Tile, start: Expr) -> None:
+    """Write zeros into all of a matrix of a packed tile."""
+    size = f"{tile.matrix_elements} * sizeof({tile.scalar})"
+    ctx.out.line(f"memset(&{ctx.names[tile.name]}[{index(ctx, start)}], 0, {size});")
+
+
+def begin_panels(
     ctx: Context, region: Region, tile: Tile, layout: ColumnPanels
 ) -> tuple[Expr, int]:
     """The start of the first panel, and the elements from one to the next. Zeroes the last one
-    unless it is full: its rest is multiplied, too.
+    unless it is full, and all if the last words are not: their rest is multiplied, too.
     """
     columns, depth = tile.matrix if layout.transposed else tile.matrix[::-1]
     base = matrix_start(ctx, tile, region)
-    distance = panel_elements(depth, layout.columns, C_BYTES[tile.scalar])
-    if columns % layout.columns:
+    distance = layout.distance(depth, tile.scalar)
+    if depth % layout.fold:
+        clear_matrix(ctx, tile, base)
+    elif columns % layout.columns:
         start = add(base, constant(columns // layout.columns * distance))
         size = distance * C_BYTES[tile.scalar]
         ctx.out.line(f"memset(&{ctx.names[tile.name]}[{index(ctx, start)}], 0, {size});")

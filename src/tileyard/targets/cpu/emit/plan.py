@@ -12,6 +12,7 @@ from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
+    Const,
     Copy,
     Fill,
     Gemm,
@@ -42,6 +43,7 @@ from tileyard.targets.cpu.emit.tiles import (
     split_rows,
     tiles_of,
 )
+from tileyard.targets.cpu.emit.units import Unit, find_unit
 from tileyard.targets.cpu.machine import Machine
 
 CLAIM_BYTES = 4
@@ -75,6 +77,11 @@ class GemmPlan:
     staged_a: Tile | None = None
     staged_b: Tile | None = None
     staged_c: Tile | None = None
+
+    @property
+    def steps(self) -> int:
+        """Number of steps along k of the micro-kernel."""
+        return -(-self.k // self.shape.fold) if self.shape else self.k
 
 
 @dataclass(kw_only=True, slots=True)
@@ -183,13 +190,12 @@ class _Planner:
             stride += (
                 lanes  # otherwise all elements of one step are in the same bank, as in ``Shape``
             )
-        is_float_now = buffer.name in layouts and is_integer(buffer.dtype)
-        tile = Tile(
-            name=buffer.name,
-            dtype="float32" if is_float_now else buffer.dtype,
-            shape=shape,
-            layout=layouts.get(buffer.name, Rows(stride=stride)),
-        )
+        layout = layouts.get(buffer.name, Rows(stride=stride))
+        tile = Tile(name=buffer.name, dtype=buffer.dtype, shape=shape, layout=layout)
+        if tile.packing is not None:
+            tile = replace(tile, dtype=tile.packing.dtype)
+        elif buffer.name in layouts and is_integer(buffer.dtype):
+            tile = replace(tile, dtype="float32")
         small = tile.matrices * tile.matrix_elements <= _SMALL
         return replace(tile, is_variable=is_variable and small)
 
@@ -229,6 +235,8 @@ class _Planner:
         if stmt.c.buffer not in self._shapes:
             return None
         kinds = [self._dtypes[region.buffer] for region in (stmt.a, stmt.b, stmt.c)]
+        if unit := find_unit(self._machine, *kinds):
+            return register_shape(self._machine, unit.scalar, n, unit)
         if all(map(is_integer, kinds)):
             return register_shape(self._machine, "float", n) if self._is_exact(stmt) else None
         scalar = SCALARS[kinds[2]].tile
@@ -248,14 +256,22 @@ class _Planner:
         m, n, _ = self._sizes(stmt)
         c = stmt.c.buffer
         has_room = c not in self._aliased and is_whole(stmt.c, self._shapes[c])
-        if is_float(self._dtypes[c]) and (n % shape.lanes == 0 or has_room):
+        if (is_float(self._dtypes[c]) or shape.unit) and (n % shape.lanes == 0 or has_room):
             return None
         rows = Rows(stride=row_stride(n, 2, shape.scalar, shape.columns))
-        return self._stage(f"product_{m}x{n}_{shape.scalar}", shape, (m, n), rows)
+        return self._stage("product", shape, (m, n), rows)
 
-    def _stage(self, name: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
-        dtype = "float64" if shape.scalar == "double" else "float32"
-        return self._add(Tile(name=f"@{name}", dtype=dtype, shape=extents, layout=layout))
+    def _stage(self, stem: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
+        """A tile of the planner's own; those with the same place in a gemm, extents and layout are one."""
+        kinds = {"double": "float64", "float": "float32", "int32_t": "int32"}
+        tile = Tile(name="", dtype=kinds[shape.scalar], shape=extents, layout=layout)
+        if tile.packing is not None:
+            tile = replace(tile, dtype=tile.packing.dtype)
+        parts = [stem, "x".join(map(str, extents)), tile.dtype if tile.packing else shape.scalar]
+        parts += ["flipped"] if tile.packing and tile.packing.is_flipped else []
+        parts += ["checked"] if tile.packing and tile.packing.is_checked else []
+        parts += ["transposed"] if isinstance(layout, ColumnPanels) and layout.transposed else []
+        return self._add(replace(tile, name=f"@{'_'.join(parts)}"))
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
@@ -264,17 +280,19 @@ class _Planner:
             return GemmPlan(m=m, n=n, k=k, a=left)
         staged_a = staged_b = None
         a = self._plan.tiles.get(left.buffer)
-        if a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
-            extents = (k, m) if stmt.transpose_a else (m, k)
+        extents = (k, m) if stmt.transpose_a else (m, k)
+        if shape.unit:
+            layout = self._packed_a(stmt, shape, shape.unit)
+            if a is None or a.layout != layout:
+                staged_a = self._stage("staged", shape, extents, layout)
+        elif a is None or a.scalar != shape.scalar or isinstance(a.layout, ColumnPanels):
             rows = Rows(stride=row_stride(extents[1], 2, shape.scalar, 1))
-            name = f"staged_{extents[0]}x{extents[1]}_{shape.scalar}"
-            staged_a = self._stage(name, shape, extents, rows)
+            staged_a = self._stage("staged", shape, extents, rows)
         b = self._plan.tiles.get(stmt.b.buffer)
-        if b is None or b.layout != _column_panels(shape, stmt) or b.scalar != shape.scalar:
+        is_scalar = shape.unit or (b is not None and b.scalar == shape.scalar)
+        if b is None or b.layout != _column_panels(shape, stmt) or not is_scalar:
             extents = (n, k) if stmt.transpose_b else (k, n)
-            name = f"packed_{extents[0]}x{extents[1]}_{shape.scalar}"
-            name += "_transposed" if stmt.transpose_b else ""
-            staged_b = self._stage(name, shape, extents, _column_panels(shape, stmt))
+            staged_b = self._stage("packed", shape, extents, _column_panels(shape, stmt))
         return GemmPlan(
             m=m,
             n=n,
@@ -312,17 +330,28 @@ class _Planner:
     def _wanted_a(self, stmt: Gemm, left: Region, shape: Shape | None) -> Layout | None:
         if shape is None or stmt.transpose_a or not self._is_operand(stmt, left, shape):
             return None
+        if shape.unit:
+            return self._packed_a(stmt, shape, shape.unit)
         m, _, _ = self._sizes(stmt)
         return RowPanels(split=split_rows(m, shape.rows), chunk=shape.chunk)
+
+    def _packed_a(self, stmt: Gemm, shape: Shape, unit: Unit) -> Layout:
+        """The left operand as words along k: panels of rows or, if it is (k, m), one panel of columns."""
+        m, _, _ = self._sizes(stmt)
+        if stmt.transpose_a:
+            return ColumnPanels(columns=m, transposed=False, packing=unit.left)
+        return RowPanels(
+            split=split_rows(m, shape.rows), chunk=shape.chunk * unit.fold, packing=unit.left
+        )
 
     def _is_operand(self, stmt: Gemm, region: Region, shape: Shape) -> bool:
         """Whether a whole tile could be stored as the micro-kernel reads it: integers as floats."""
         name = region.buffer
         is_exact = all(self._is_integer(part) for part in (stmt.a, stmt.b, stmt.c))
-        return (
+        return bool(
             name in self._shapes
             and len(self._shapes[name]) >= 2
-            and (is_exact or SCALARS[self._dtypes[name]].tile == shape.scalar)
+            and (shape.unit or is_exact or SCALARS[self._dtypes[name]].tile == shape.scalar)
             and is_whole(region, self._shapes[name])
         )
 
@@ -339,7 +368,10 @@ class _Planner:
                 case Gemm():
                     pass
                 case Fill():
-                    if not self._is_whole_tile(stmt.dst) or self._is_integer(stmt.dst):
+                    is_zero = (
+                        isinstance(stmt.value, Const) and str(float(stmt.value.value)) == "0.0"
+                    )
+                    if not self._is_whole_tile(stmt.dst) or not is_zero:
                         yield stmt.dst.buffer
                 case Copy():
                     yield stmt.src.buffer
@@ -361,4 +393,5 @@ class _Planner:
 
 
 def _column_panels(shape: Shape, stmt: Gemm) -> ColumnPanels:
-    return ColumnPanels(columns=shape.columns, transposed=stmt.transpose_b)
+    packing = shape.unit.right if shape.unit else None
+    return ColumnPanels(columns=shape.columns, transposed=stmt.transpose_b, packing=packing)

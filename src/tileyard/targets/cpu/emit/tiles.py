@@ -11,6 +11,7 @@ from tileyard.base.errors import UnsupportedError
 from tileyard.ir.nodes import Buffer, Const, Expr, For, Load, Op, Region, Stmt
 from tileyard.ir.walk import bodies, buffer_effects, read_regions, walk, walk_expr, written_region
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
+from tileyard.targets.cpu.emit.units import WORD, Packing, Unit
 from tileyard.targets.cpu.machine import Machine
 
 LINE = 64
@@ -22,12 +23,15 @@ ZERO = Const(0, "int32")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """The register block of a micro-kernel: ``rows`` x ``vectors`` accumulators of ``lanes``."""
+    """The register block of a micro-kernel: ``rows`` x ``vectors`` accumulators of ``lanes``. A step reads
+    one element of each row and column; with a ``unit``, a word of them.
+    """
 
     scalar: str
     lanes: int
     vectors: int
     rows: int
+    unit: Unit | None = None
 
     @property
     def columns(self) -> int:
@@ -40,19 +44,34 @@ class Shape:
         return f"ty_{self.scalar}x{self.lanes}"
 
     @property
+    def fold(self) -> int:
+        """Elements along k in one step."""
+        return self.unit.fold if self.unit else 1
+
+    @property
+    def operand(self) -> str:
+        """The C type of what one step reads of a row or column."""
+        return WORD if self.unit else self.scalar
+
+    @property
+    def words(self) -> str:
+        """The C type of a vector of the right operand."""
+        return f"ty_{self.operand}x{self.lanes}"
+
+    @property
     def chunk(self) -> int:
-        """Elements of a row of ``a``: half a cache line; with whole ones a step's rows share an L1 bank."""
+        """Steps of a row of ``a``: half a cache line; with whole ones a step's rows share an L1 bank."""
         return LINE // 2 // C_BYTES[self.scalar]
 
 
-def register_shape(machine: Machine, scalar: str, columns: int) -> Shape:
+def register_shape(machine: Machine, scalar: str, columns: int, unit: Unit | None = None) -> Shape:
     """The block that keeps the multipliers busy, for tiles with this many columns. Accumulators are chains
     of dependent additions, so at least ten are needed; two registers are left for ``b`` and ``a``.
     """
     lanes = machine.vector_bytes // C_BYTES[scalar]
     vectors = 1 if columns <= lanes else 2
     rows = min((machine.registers - vectors - 2) // vectors, 12)
-    return Shape(scalar=scalar, lanes=lanes, vectors=vectors, rows=rows)
+    return Shape(scalar=scalar, lanes=lanes, vectors=vectors, rows=rows, unit=unit)
 
 
 def split_rows(rows: int, most: int) -> Split:
@@ -77,16 +96,28 @@ class RowPanels:
 
     split: Split
     chunk: int
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnPanels:
     """The right operand of a gemm: panels of ``columns``, each with one row after another. If
-    ``transposed``, the buffer is (n, k): its rows are the panels' columns.
+    ``transposed``, the buffer is (n, k): its rows are the panels' columns. Packed rows are rows of words.
     """
 
     columns: int
     transposed: bool
+    packing: Packing | None = None
+
+    @property
+    def fold(self) -> int:
+        """Number of rows that are one row of words."""
+        return self.packing.fold if self.packing else 1
+
+    def distance(self, depth: int, scalar: str) -> int:
+        """Elements from one panel to the next, of ``depth`` rows, with elements of a C type."""
+        steps = -(-depth // self.fold)
+        return panel_elements(steps, self.columns, C_BYTES[scalar] * self.fold) * self.fold
 
 
 Layout = Rows | RowPanels | ColumnPanels
@@ -112,7 +143,12 @@ class Tile:
     @property
     def scalar(self) -> str:
         """The C type of an element."""
-        return SCALARS[self.dtype].tile
+        return SCALARS[self.dtype].memory if self.packing else SCALARS[self.dtype].tile
+
+    @property
+    def packing(self) -> Packing | None:
+        """How elements are packed for a unit; then narrow ones are as in arrays."""
+        return None if isinstance(self.layout, Rows) else self.layout.packing
 
     @property
     def matrix(self) -> tuple[int, int]:
@@ -126,16 +162,26 @@ class Tile:
 
     @property
     def matrix_elements(self) -> int:
-        """Number of elements from one matrix to the next, padding included."""
+        """Number of elements from one matrix to the next, padding included, and its flag's line, if any."""
+        return self.content_elements + (LINE // C_BYTES[self.scalar] if self.is_flagged else 0)
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether a flag follows each matrix: whether it holds what its unit does not compute."""
+        return self.packing is not None and self.packing.is_checked
+
+    @property
+    def content_elements(self) -> int:
+        """Number of elements of one matrix, padding included."""
         rows, columns = self.matrix
         match self.layout:
             case Rows(stride=stride):
                 return rows * stride
             case RowPanels(chunk=chunk):
                 return rows * (-(-columns // chunk) * chunk)
-            case ColumnPanels(columns=width, transposed=transposed):
+            case ColumnPanels(columns=width, transposed=transposed) as layout:
                 n, k = (rows, columns) if transposed else (columns, rows)
-                return -(-n // width) * panel_elements(k, width, C_BYTES[self.scalar])
+                return -(-n // width) * layout.distance(k, self.scalar)
 
     @property
     def bytes(self) -> int:

@@ -16,5 +16,6 @@ __asm__(".text\n.skip " TY_SHIFT);
 #include "sharing.h"
 #include "stores.h"
 #include "turning.h"
+#include "units.h"
 
 #endif

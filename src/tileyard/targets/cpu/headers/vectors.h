@@ -28,8 +28,11 @@ TY_INLINE ty_char16 ty_eight_bytes(const void *x) {
   memcpy(&bytes, x, 8);
   return (ty_char16)bytes;
 }
+TY_INLINE ty_words ty_widen_bytes(const uint8_t *x) {
+  return (ty_words)__builtin_ia32_pmovzxbd256(ty_eight_bytes(x));
+}
 TY_INLINE ty_row ty_load_u8(const uint8_t *x) {
-  return (ty_row)__builtin_ia32_cvtdq2ps256(__builtin_ia32_pmovzxbd256(ty_eight_bytes(x)));
+  return (ty_row)__builtin_ia32_cvtdq2ps256((ty_int8)ty_widen_bytes(x));
 }
 TY_INLINE ty_row ty_load_i8(const int8_t *x) {
   return (ty_row)__builtin_ia32_cvtdq2ps256(__builtin_ia32_pmovsxbd256(ty_eight_bytes(x)));
@@ -40,6 +43,12 @@ TY_INLINE ty_words ty_widen_shorts(const uint16_t *x) {
 }
 TY_INLINE void ty_narrow_words(uint16_t *to, ty_words x) {
   *(ty_shorts *)to = __builtin_convertvector(x, ty_shorts);
+}
+TY_INLINE ty_words ty_widen_bytes(const uint8_t *x) {
+  ty_words y;
+  for (int i = 0; i < TY_LANES; ++i)
+    y[i] = x[i];
+  return y;
 }
 TY_INLINE ty_row ty_load_u8(const uint8_t *x) {
   ty_row y;

@@ -1,0 +1,121 @@
+/* Dot products: each lane of `c` adds the products of the elements of two words. As instructions, and in
+   plain C, which is their meaning and takes their place for what they do not compute. */
+#ifndef TY_UNITS_H
+#define TY_UNITS_H
+
+#include "vectors.h"
+
+#define TY_LOW_BF16(x, type) ((type)((x) << 16))
+#define TY_HIGH_BF16(x, type) ((type)((x) & 0xffff0000u))
+#define TY_PLAIN_BF16(c, a, b)                                                                     \
+  do {                                                                                             \
+    c += TY_LOW_BF16(a, __typeof__(c)) * TY_LOW_BF16(b, __typeof__(c));                            \
+    c += TY_HIGH_BF16(a, __typeof__(c)) * TY_HIGH_BF16(b, __typeof__(c));                          \
+  } while (0)
+
+/* Bytes without signs by bytes with signs. */
+#define TY_BYTE_I8(c, a, b, at)                                                                    \
+  ((__typeof__(c))(((a) >> (at)) & 0xffu) * ((__typeof__(c))((b) << (24 - (at))) >> 24))
+#define TY_PLAIN_I8(c, a, b)                                                                       \
+  (c += (TY_BYTE_I8(c, a, b, 0) + TY_BYTE_I8(c, a, b, 8)) +                                        \
+        (TY_BYTE_I8(c, a, b, 16) + TY_BYTE_I8(c, a, b, 24)))
+
+/* TY_UNITS=0 makes every machine take the plain ones: that tests how operands are packed. */
+#ifndef TY_UNITS
+#define TY_UNITS 1
+#endif
+#if TY_UNITS && defined(__AVX512BF16__) && defined(__AVX512VL__)
+#define TY_HAS_BF16 1
+#define TY_DOT_BF16(c, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
+#else
+#define TY_HAS_BF16 0
+#define TY_DOT_BF16(c, a, b) TY_PLAIN_BF16(c, a, b)
+#endif
+#if TY_UNITS && defined(__AVX512VNNI__) && defined(__AVX512VL__)
+#define TY_HAS_I8 1
+#define TY_DOT_I8(c, a, b) __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
+#elif TY_UNITS && defined(__AVXVNNI__)
+#define TY_HAS_I8 1
+#define TY_DOT_I8(c, a, b) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
+#else
+#define TY_HAS_I8 0
+#define TY_DOT_I8(c, a, b) TY_PLAIN_I8(c, a, b)
+#endif
+
+/* A unit is trusted where it has answered: small numbers, whose sums are exact in any order, and all
+   combinations of signs and ends. Asked when the kernel is loaded. */
+static const uint32_t ty_questions_bf16[] = {0x3f804000u, 0xbf80c040u, 0x40e03f00u, 0x00004300u,
+                                             0x43008000u, 0x3f003f80u, 0xc0c0c1f0u};
+static const uint32_t ty_questions_i8[] = {0x00000000u, 0x7f80ff01u, 0x807f7f80u, 0xffffffffu,
+                                           0x01020304u, 0x80808080u, 0x7f7f7f7fu};
+#define TY_ASK(name, dot, plain, vector, words, lanes)                                             \
+  static int ty_trusts_##name;                                                                     \
+  __attribute__((constructor)) static void ty_ask_##name(void) {                                   \
+    vector c = {0}, d = {0};                                                                       \
+    for (int i = 0; i < 7; ++i)                                                                    \
+      for (int j = 0; j < 7; ++j) {                                                                \
+        words a, b;                                                                                \
+        for (int n = 0; n < lanes; ++n) {                                                          \
+          a[n] = ty_questions_##name[(i + n) % 7];                                                 \
+          b[n] = ty_questions_##name[(j + 3 * n) % 7];                                             \
+        }                                                                                          \
+        dot(c, a, b);                                                                              \
+        plain(d, a, b);                                                                            \
+      }                                                                                            \
+    ty_trusts_##name = memcmp(&c, &d, sizeof c) == 0;                                              \
+  }
+#define TY_ASK_BF16(vector, words, lanes) TY_ASK(bf16, TY_DOT_BF16, TY_PLAIN_BF16, vector, words, lanes)
+#define TY_ASK_I8(vector, words, lanes) TY_ASK(i8, TY_DOT_I8, TY_PLAIN_I8, vector, words, lanes)
+
+/* Words from rows that are adjacent along k. */
+TY_INLINE void ty_zip_2(uint32_t *restrict to, const uint16_t *restrict a, const uint16_t *restrict b,
+                        int64_t n) {
+  TY_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 16;
+}
+TY_INLINE void ty_zip_4(uint32_t *restrict to, const uint8_t *restrict a, const uint8_t *restrict b,
+                        const uint8_t *restrict c, const uint8_t *restrict d, int64_t n) {
+  TY_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
+}
+/* Floats of eight bits: `shift` their magnitude to a float's place, `least` is the first that is normal,
+   `top` the first that is not finite, and what is larger than `most` is NaN. */
+#define TY_BF16_FROM(mark, shift, bias, least, top, most)                                          \
+  TY_ROW ty_row_bf16_from_##mark(uint16_t *restrict to, const uint8_t *restrict from, int64_t n) { \
+    int64_t i = 0;                                                                                 \
+    for (; i + TY_LANES <= n; i += TY_LANES) {                                                     \
+      ty_words h = ty_widen_bytes(from + i), m = h & 0x7fu, bits = m << (shift);                   \
+      ty_row one = (ty_row){0} + ty_from_bits_f32(((bias) + 1u) << 23);                            \
+      ty_words small = (ty_words)((ty_row)(bits + (((bias) + 1u) << 23)) - one);                   \
+      ty_words is_small = (ty_words)(m < (least)), is_top = (ty_words)(m >= (top));                \
+      ty_words special = 0x7f800000u | ((ty_words)(m > (most)) & 0x400000u);                       \
+      ty_words value = (small & is_small) | ((bits + ((bias) << 23)) & ~is_small);                 \
+      value = (special & is_top) | (value & ~is_top) | (h & 0x80u) << 24;                          \
+      ty_narrow_words(to + i, value >> 16);                                                        \
+    }                                                                                              \
+    for (; i < n; ++i)                                                                             \
+      to[i] = ty_pack_bf16(ty_from_##mark(from[i]));                                               \
+  }
+TY_BF16_FROM(f8e4m3, 20, 120u, 8u, 0x7fu, 0x7eu)
+TY_BF16_FROM(f8e5m2, 21, 112u, 4u, 0x7cu, 0x7cu)
+#undef TY_BF16_FROM
+
+/* Whether some are denormal. */
+TY_INLINE int ty_has_small_bf16(const uint16_t *x, int64_t n) {
+  uint16_t least = 0xffffu;
+  for (int64_t i = 0; i < n; ++i) {
+    uint16_t size = (uint16_t)((x[i] & 0x7fffu) - 1u);
+    least = size < least ? size : least;
+  }
+  return least < 0x7fu;
+}
+/* Gives bytes the other kind of sign, less or plus 128. */
+TY_INLINE void ty_flip_bytes(void *x, int64_t n) {
+  uint8_t *bytes = x;
+  for (int64_t i = 0; i < n; ++i)
+    bytes[i] ^= 0x80u;
+}
+
+#endif

@@ -1,0 +1,156 @@
+"""Gemms by dot-product units: as instructions, in plain C, and by FMA, beside exact sums."""
+
+import itertools
+from functools import cache
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.samples import IS_WHOLE, sampled
+
+from tileyard.devices.cpu import plain_cpu
+from tileyard.ir.text import read_program
+from tileyard.targets.base import Array, Loaded
+from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.target_cases import load_program
+
+NUMPY = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "int8": np.int8,
+    "uint8": np.uint8,
+}
+FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+BYTES = ("int8", "uint8")
+UNITS = ("units=0", "units=1", "units=2")
+SIZES = ((1, 1, 1), (13, 37, 29), (64, 48, 66), (70, 20, 1603), (5, 33, 7), (129, 64, 128))
+
+
+@cache
+def target(units: str) -> CpuTarget:
+    """The target with a choice of units; one compiles the runtime once."""
+    return CpuTarget(f"native,{units}" if IS_WHOLE else f"native,optimize=1,{units}")
+
+
+def write_gemm(
+    a: str, b: str, c: str, flips: tuple[bool, bool], sizes: tuple[int, int, int]
+) -> str:
+    """A product that two steps of a loop add to what was there."""
+    m, n, k = sizes
+    at = f"{k}, {m}" if flips[0] else f"{m}, {k}"
+    bt = f"{n}, {k}" if flips[1] else f"{k}, {n}"
+    return f"""
+def gemm(A: {a}[2, {at}], B: {b}[2, {bt}], C: inout.{c}[{m}, {n}]):
+    threads(128)
+    x: shared.{a}[{at}]
+    y: shared.{b}[{bt}]
+    z: fragment.{c}[{m}, {n}]
+    copy(C, z)
+    for i in serial(2):
+        copy(A[i, :, :], x)
+        copy(B[i, :, :], y)
+        gemm(x, y, z, transpose_a={flips[0]}, transpose_b={flips[1]})
+    copy(z, C)
+"""
+
+
+def load(text: str, units: str, folder: Path) -> Loaded:
+    """A gemm, built with a choice of units."""
+    return load_program(target(units), plain_cpu((0,)), read_program(text), folder / units)
+
+
+def run(kernel: Loaded, arrays: list[Array]) -> Array:
+    """The result of a gemm."""
+    bound = kernel.bind(arrays, ())
+    bound.run()
+    return bound.read()[0]
+
+
+def multiply(arrays: list[Array], flips: tuple[bool, bool], kind: type) -> Array:
+    """The products of both steps, summed in ``kind``."""
+    a, b, c = (array.astype(kind) for array in arrays)
+    a, b = a.swapaxes(1, 2) if flips[0] else a, b.swapaxes(1, 2) if flips[1] else b
+    return c + (a @ b).sum(axis=0)
+
+
+CHOICES = [
+    (a, b, flips, sizes)
+    for kinds in (FLOATS, BYTES)
+    for (a, b), (flips, sizes) in zip(
+        itertools.cycle(itertools.product(kinds, kinds)),
+        itertools.product(itertools.product((False, True), repeat=2), SIZES),
+        strict=False,
+    )
+]
+
+
+@pytest.mark.parametrize(("a", "b", "flips", "sizes"), sampled(CHOICES, CHOICES[3::7]))
+def test_sums_are_exact_or_within_the_bound(
+    a: str, b: str, flips: tuple[bool, bool], sizes: tuple[int, int, int], tmp_path: Path
+) -> None:
+    """Sums of bytes are exact, with wrap-around; those of floats are as near as the documentation says."""
+    rng = np.random.default_rng(sum(sizes))
+    m, n, k = sizes
+    shapes = [(2, k, m) if flips[0] else (2, m, k), (2, n, k) if flips[1] else (2, k, n), (m, n)]
+    if a in BYTES:
+        ends = [np.iinfo(NUMPY[kind]) for kind in (a, b)] + [np.iinfo(np.int32)]
+        arrays = [
+            rng.integers(end.min, end.max, shape, endpoint=True).astype(end.dtype)
+            for end, shape in zip(ends, shapes, strict=True)
+        ]
+        text = write_gemm(a, b, "int32", flips, sizes)
+        expected = multiply(arrays, flips, np.int64).astype(np.int32)
+        for units in UNITS:
+            np.testing.assert_array_equal(run(load(text, units, tmp_path), arrays), expected)
+        return
+    kinds = (NUMPY[a], NUMPY[b], np.float32)
+    arrays = [
+        rng.standard_normal(shape).astype(kind) for kind, shape in zip(kinds, shapes, strict=True)
+    ]
+    text = write_gemm(a, b, "float32", flips, sizes)
+    expected = multiply(arrays, flips, np.float64)
+    size = multiply([abs(array) for array in arrays], flips, np.float64)
+    bound = (2 * k + 2) * (2.0**-24 * size + 2.0**-126)
+    for units in UNITS:
+        wrong = abs(run(load(text, units, tmp_path), arrays) - expected) > bound
+        assert not wrong.any(), f"{units}: {wrong.sum()} of {wrong.size}"
+
+
+SPECIAL = (1e-39, -1e-40, np.inf, -np.inf, np.nan, 3e38, 1e-37)
+
+
+FLIPS = list(itertools.product((False, True), repeat=2))
+
+
+@pytest.mark.parametrize(("is_left_turned", "is_right_turned"), sampled(FLIPS, FLIPS[1:3]))
+@pytest.mark.parametrize("units", UNITS)
+def test_special_numbers_count_wherever_they_stand(
+    units: str, is_left_turned: bool, is_right_turned: bool, tmp_path: Path
+) -> None:
+    """A denormal number, an infinity or a NaN changes its row, or column, and nothing else."""
+    flips = (is_left_turned, is_right_turned)
+    sizes, rng = (17, 18, 35), np.random.default_rng(3)
+    m, n, k = sizes
+    shapes = [(2, k, m) if flips[0] else (2, m, k), (2, n, k) if flips[1] else (2, k, n), (m, n)]
+    kinds = (NUMPY["bfloat16"],) * 2 + (np.float32,)
+    kernel = load(write_gemm("bfloat16", "bfloat16", "float32", flips, sizes), units, tmp_path)
+    for value, side in itertools.product(SPECIAL, (0, 1)):
+        arrays = [rng.integers(1, 9, s).astype(kind) for s, kind in zip(shapes, kinds, strict=True)]
+        arrays[side].reshape(-1)[rng.integers(arrays[side].size)] = value
+        arrays[1 - side] *= NUMPY["bfloat16"](2.0**100 if abs(value) < 1e-30 else 1)
+        with np.errstate(all="ignore"):
+            expected = multiply(arrays, flips, np.float64).astype(np.float32)
+        np.testing.assert_allclose(run(kernel, arrays), expected, rtol=1e-6, err_msg=str(value))
+
+
+def test_plain_sums_are_those_of_fma(tmp_path: Path) -> None:
+    """In plain C, a unit adds in the order of k: bit for bit what FMA gives."""
+    rng = np.random.default_rng(5)
+    shapes = ((2, 40, 300), (2, 300, 50), (40, 50))
+    kinds = (NUMPY["bfloat16"],) * 2 + (np.float32,)
+    arrays = [rng.standard_normal(s).astype(k) for s, k in zip(shapes, kinds, strict=True)]
+    text = write_gemm("bfloat16", "bfloat16", "float32", (False, False), (40, 50, 300))
+    plain, fma = (run(load(text, units, tmp_path), arrays) for units in ("units=2", "units=0"))
+    np.testing.assert_array_equal(plain.view(np.uint32), fma.view(np.uint32))
