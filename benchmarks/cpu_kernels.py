@@ -48,6 +48,7 @@ LAUNCHES = 3
 LONG_S = 0.2
 SETTLE_S = 0.02
 ROWS, COLUMNS, SIZE, LARGE = 2048, 8192, 1024, 2048
+GROUPS = 4
 HEADS, LENGTH, DIM = 8, 1024, 64
 
 Array = np.ndarray
@@ -97,13 +98,29 @@ def cases() -> dict[str, Case]:
     for dtype in ("float32", "float16", "bfloat16", "float8_e4m3fn", "int8"):
         result = "int32" if dtype == "int8" else "float32"
         others = ("torch", "numpy") if dtype == "float32" else ("torch", "numpy", "float32")
-        known = dtype in ("float32", "float16", "bfloat16")
-        found[f"gemm {dtype}"] = product(SIZE, (dtype, result), others if known else others[1:])
-    found[f"gemm float32 {LARGE}"] = product(
-        LARGE, ("float32", "float32"), ("torch", "numpy"), one_core=True
+        found[f"gemm {dtype}"] = product(SIZE, (dtype, result), others)
+        if dtype != "float16":  # torch takes half a minute
+            found[f"gemm {dtype} {LARGE}"] = product(LARGE, (dtype, result), others[:2])
+    cube = ((GROUPS, SIZE, SIZE), "float8_e4m3fn")
+    found["gemm of groups float8_e4m3fn"] = Case(
+        kernel="gemm_of_groups",
+        arguments=(GROUPS, SIZE, "float8_e4m3fn", "float32"),
+        arrays=(cube, cube, (cube[0], "float32")),
+        others=("torch",),
+        work=2 * GROUPS * SIZE**3,
     )
+    for dtype in ("float16", "bfloat16"):
+        square = (SIZE, SIZE)
+        arrays = ((square, dtype), ((SIZE, SIZE // 2), "uint8"), ((SIZE,), dtype))
+        found[f"gemm dequantized {dtype}"] = Case(
+            kernel="gemm_dequantized",
+            arguments=(SIZE, dtype, "float32"),
+            arrays=(*arrays, (square, "float32")),
+            others=("torch",),
+            work=2 * SIZE**3,
+        )
     shape = (1, HEADS, LENGTH, DIM)
-    for dtype in ("float32", "float16"):
+    for dtype in ("float32", "float16", "bfloat16"):
         for causal in (False, True):
             found[f"attention {dtype}{' causal' if causal else ''}"] = Case(
                 kernel="attention",
@@ -170,18 +187,25 @@ def copier(case: Case, cores: Sequence[int]) -> Callable[[], object]:
 
 
 def torch_call(case: Case, cores: Sequence[int]) -> Callable[[], object]:
-    """The same by torch."""
+    """The same by torch; its products of 8-bit floats, and of four-bit numbers, are of bfloat16 or the other
+    operand's type, to which nothing is converted while it is timed.
+    """
     import torch
 
     torch.set_num_threads(len(cores))
     *given, _ = make_arrays(case)
-    tensors = [torch.from_numpy(x.astype(np.float32)) for x in given]
-    tensors = [
-        x.to(getattr(torch, name)) for x, (_, name) in zip(tensors, case.arrays[:-1], strict=True)
-    ]
-    if case.kernel == "gemm":
+    tensors = []
+    for array, (_, name) in zip(given, case.arrays[:-1], strict=True):
+        kind = torch.bfloat16 if name.startswith("float8") else getattr(torch, name)
+        tensors.append(torch.from_numpy(array.astype(np.float32)).to(kind))
+    if case.kernel == "gemm_dequantized":
+        left = tensors[0]
+        right = torch.randn(left.shape).to(left.dtype)
+        return lambda: left @ right.T
+    if case.kernel.startswith("gemm"):
         a, b = tensors
-        return lambda: torch.matmul(a, b)
+        multiply = torch._int_mm if a.dtype == torch.int8 else torch.matmul
+        return lambda: multiply(a, b)
     q, k, v = tensors
     causal = bool(case.arguments[-1])
     attend = torch.nn.functional.scaled_dot_product_attention
@@ -190,7 +214,7 @@ def torch_call(case: Case, cores: Sequence[int]) -> Callable[[], object]:
 
 def numpy_call(case: Case, _: Sequence[int]) -> Callable[[], object]:
     """A float32 product of the same size by NumPy."""
-    (shape, _), *_ = case.arrays
+    shape = case.arrays[0][0]
     a, b = (np.random.default_rng(0).standard_normal(shape, np.float32) for _ in "ab")
     out = np.empty_like(a)
     return lambda: np.matmul(a, b, out=out)

@@ -113,6 +113,57 @@ def gemm(size, dtype, accumulator, block=256):
     return main
 
 
+def gemm_of_groups(groups, size, dtype, accumulator, block=256):
+    """A product for each group."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((groups, size, size), dtype),
+        B: T.Tensor((groups, size, size), dtype),
+        C: T.Tensor((groups, size, size), accumulator),
+    ):
+        with T.Kernel(size // block, size // block, groups, threads=128) as (bx, by, bz):
+            a = T.alloc_shared((block, block), dtype)
+            b = T.alloc_shared((block, block), dtype)
+            c = T.alloc_fragment((block, block), accumulator)
+            T.clear(c)
+            for k in T.Pipelined(size // block, num_stages=2):
+                T.copy(A[bz, by * block, k * block], a)
+                T.copy(B[bz, k * block, bx * block], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[bz, by * block, bx * block])
+
+    return main
+
+
+def gemm_dequantized(size, dtype, accumulator, rows=512, columns=128, depth=256):
+    """C = A @ B.T; B's numbers have four bits, two in a byte, and a scale for each row."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((size, size), dtype),
+        B: T.Tensor((size, size // 2), "uint8"),
+        S: T.Tensor((size,), dtype),
+        C: T.Tensor((size, size), accumulator),
+    ):
+        with T.Kernel(size // columns, size // rows, threads=128) as (bx, by):
+            a = T.alloc_shared((rows, depth), dtype)
+            packed = T.alloc_shared((columns, depth // 2), "uint8")
+            b = T.alloc_shared((columns, depth), dtype)
+            c = T.alloc_fragment((rows, columns), accumulator)
+            T.clear(c)
+            for k in T.Pipelined(size // depth, num_stages=2):
+                T.copy(A[by * rows, k * depth], a)
+                T.copy(B[bx * columns, k * depth // 2], packed)
+                for i, j in T.Parallel(columns, depth):
+                    nibble = (packed[i, j // 2] >> T.cast(j % 2 * 4, "uint8")) & T.uint8(15)
+                    b[i, j] = (T.cast(nibble, dtype) - 8.0) * S[bx * columns + i]
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * rows, bx * columns])
+
+    return main
+
+
 def attention(heads, length, dim, dtype, causal):
     """Flash attention forward, batch 1; wide blocks pass over less, small ones waste less at the diagonal."""
     rows, columns = 64, 64 if causal else 256
