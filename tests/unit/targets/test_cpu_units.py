@@ -10,6 +10,8 @@ import pytest
 from tests.samples import IS_WHOLE, sampled
 
 from tileyard.devices.cpu import plain_cpu
+from tileyard.ir.interpret import interpret
+from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import read_program
 from tileyard.targets.base import Array, Loaded
 from tileyard.targets.cpu.target import CpuTarget
@@ -154,3 +156,89 @@ def test_plain_sums_are_those_of_fma(tmp_path: Path) -> None:
     text = write_gemm("bfloat16", "bfloat16", "float32", (False, False), (40, 50, 300))
     plain, fma = (run(load(text, units, tmp_path), arrays) for units in ("units=2", "units=0"))
     np.testing.assert_array_equal(plain.view(np.uint32), fma.view(np.uint32))
+
+
+WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")
+
+
+def generate_program(rng: np.random.Generator) -> str:
+    """Two products of a common left operand, with operands that come about in several ways."""
+    kinds = FLOATS if rng.integers(2) else BYTES
+    m, n, k, other = (int(one) for one in rng.integers(1, 70, 4))
+    a, b, d = (str(one) for one in rng.choice(kinds, 3))
+    c = "float32" if kinds == FLOATS else "int32"
+    left, right, second = (bool(one) for one in rng.integers(2, size=3))
+    shapes = {
+        "A": (a, (k, m) if left else (m, k)),
+        "B": (b, (n, k) if right else (k, n)),
+        "D": (d, (other, k) if second else (k, other)),
+    }
+    head, made = [], []
+    for name, (kind, (rows, columns)) in shapes.items():
+        tile, way = name.lower(), str(rng.choice(WAYS))
+        shape = f"{rows}, {columns}"
+        stages = "3, " if way == "one of three" else ""
+        head.append(f"{tile}: shared.{kind}[{stages}{shape}]")
+        match way:
+            case "past the edge":
+                skip = int(rng.integers(-3, 4))
+                made.append(f"copy({name}[{skip} : +{rows}, {-skip} : +{columns}], {tile})")
+            case "computed":
+                value = f"{name}[i_{tile}, j_{tile}] + {kind}(1)"
+                made.append(f"for i_{tile}, j_{tile} in parallel({shape}):")
+                made.append(f"    {tile}[i_{tile}, j_{tile}] = {value}")
+            case "copied twice":
+                head.append(f"{tile}_first: shared.{kind}[{shape}]")
+                made += [f"copy({name}, {tile}_first)", f"copy({tile}_first, {tile})"]
+            case "one of three":
+                made.append(f"copy({name}, {tile}[s, :, :])")
+            case "cleared":
+                made.append(f"fill({tile}, {kind}(0))")
+                made.append(f"if s == 1:\n            copy({name}, {tile})")
+            case _:
+                made.append(f"copy({name}, {tile})")
+        shapes[name] = (tile if way != "one of three" else f"{tile}[s, :, :]", (rows, columns))
+    params = ", ".join(
+        f"{name}: {kind}[{rows}, {columns}]"
+        for (name, (_, (rows, columns))), kind in zip(shapes.items(), (a, b, d), strict=True)
+    )
+    (x, _), (y, _), (z, _) = shapes.values()
+    body = [
+        *made,
+        f"gemm({x}, {y}, p, transpose_a={left}, transpose_b={right})",
+        f"gemm({x}, {z}, q, transpose_a={left}, transpose_b={second}, clear={rng.integers(2) == 1})",
+    ]
+    lines = "\n".join(f"        {line}" for line in body)
+    head = [*head, f"p: fragment.{c}[{m}, {n}]", f"q: fragment.{c}[{m}, {other}]"]
+    return f"""
+def products({params}, P: inout.{c}[{m}, {n}], Q: out.{c}[{m}, {other}]):
+    threads(128)
+    {chr(10).join(f"    {line}" for line in head).strip()}
+    copy(P, p)
+    fill(q, {c}(0))
+    for s in serial(3):
+{lines}
+    copy(p, P)
+    copy(q, Q)
+"""
+
+
+@pytest.mark.parametrize("seed", sampled(range(600), (0, 1, 2)))
+def test_generated_products_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
+    """However operands come about: exact sums, which do not depend on their order, are the same."""
+    rng = np.random.default_rng(seed)
+    program = read_program(generate_program(rng))
+    arrays = [
+        rng.integers(0 if spec.dtype == "uint8" else -4, 5, spec.shape).astype(
+            NUMPY.get(spec.dtype, spec.dtype)
+        )
+        for spec in tensor_specs(program, {})
+        if spec.role != "out"
+    ]
+    expected = interpret(program, arrays, ())
+    for units in UNITS:
+        launch = load_program(target(units), plain_cpu((0,)), program, tmp_path / units)
+        bound = launch.bind(arrays, ())
+        bound.run()
+        for got, want in zip(bound.read(), expected, strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=units)
