@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import tilelang.language as T
 
 LOG2_E = 1.4426950408889634
@@ -91,7 +93,8 @@ def dequantize(rows, columns, dtype):
 
 
 def gemm(size, dtype, accumulator, block=256):
-    """C = A @ B."""
+    """C = A @ B, with tiles of as many bytes whatever the type."""
+    depth = block * 4 // np.dtype(getattr(ml_dtypes, dtype, None) or dtype).itemsize
 
     @T.prim_func
     def main(
@@ -100,13 +103,13 @@ def gemm(size, dtype, accumulator, block=256):
         C: T.Tensor((size, size), accumulator),
     ):
         with T.Kernel(size // block, size // block, threads=128) as (bx, by):
-            a = T.alloc_shared((block, block), dtype)
-            b = T.alloc_shared((block, block), dtype)
+            a = T.alloc_shared((block, depth), dtype)
+            b = T.alloc_shared((depth, block), dtype)
             c = T.alloc_fragment((block, block), accumulator)
             T.clear(c)
-            for k in T.Pipelined(size // block, num_stages=2):
-                T.copy(A[by * block, k * block], a)
-                T.copy(B[k * block, bx * block], b)
+            for k in T.Pipelined(size // depth, num_stages=2):
+                T.copy(A[by * block, k * depth], a)
+                T.copy(B[k * depth, bx * block], b)
                 T.gemm(a, b, c)
             T.copy(c, C[by * block, bx * block])
 
@@ -115,6 +118,7 @@ def gemm(size, dtype, accumulator, block=256):
 
 def gemm_of_groups(groups, size, dtype, accumulator, block=256):
     """A product for each group."""
+    depth = block * 4
 
     @T.prim_func
     def main(
@@ -123,13 +127,13 @@ def gemm_of_groups(groups, size, dtype, accumulator, block=256):
         C: T.Tensor((groups, size, size), accumulator),
     ):
         with T.Kernel(size // block, size // block, groups, threads=128) as (bx, by, bz):
-            a = T.alloc_shared((block, block), dtype)
-            b = T.alloc_shared((block, block), dtype)
+            a = T.alloc_shared((block, depth), dtype)
+            b = T.alloc_shared((depth, block), dtype)
             c = T.alloc_fragment((block, block), accumulator)
             T.clear(c)
-            for k in T.Pipelined(size // block, num_stages=2):
-                T.copy(A[bz, by * block, k * block], a)
-                T.copy(B[bz, k * block, bx * block], b)
+            for k in T.Pipelined(size // depth, num_stages=2):
+                T.copy(A[bz, by * block, k * depth], a)
+                T.copy(B[bz, k * depth, bx * block], b)
                 T.gemm(a, b, c)
             T.copy(c, C[bz, by * block, bx * block])
 
