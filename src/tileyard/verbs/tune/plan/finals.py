@@ -164,13 +164,8 @@ def judge_finals(
     # Not scaled: of a meeting in which the device was slow no round should count.
     samples = [tuple(t for one in timed[key] for t in one.samples_ns) for key in keys]
     between = BETWEEN_MEETINGS / math.sqrt(meetings) if is_disturbed(passed) else 0.0
-    rank_them = partial(
-        rank,
-        samples,
-        confidence,
-        control if control[0] else None,
-        effect=max(MIN_EFFECT, between),
-    )
+    effect = max(MIN_EFFECT, between)
+    rank_them = partial(rank, samples, confidence, control if control[0] else None, effect=effect)
     ranking = rank_them()
     kept = [keys.index(key) for key in incumbents if key in timed and len(timed[key]) == meetings]
     winner = next((i for i in kept if i in ranking.tied), ranking.fastest)
@@ -188,7 +183,9 @@ def judge_finals(
             )
             for i in against.order
         ),
-        control=None if ranking.control is None else _control(ranking.control, reused=is_reused),
+        control=None
+        if ranking.control is None
+        else _control(ranking.control, effect, reused=is_reused),
     )
 
 
@@ -223,12 +220,13 @@ def _final(trial: Trial, measured: Measurement, ratio: LogRatio, *, tied: bool) 
     )
 
 
-def _control(control: LogRatio, *, reused: bool) -> Control:
+def _control(control: LogRatio, effect: float, *, reused: bool) -> Control:
+    threshold = math.log1p(effect)
     return Control(
         ratio=control.ratio,
         low=math.exp(control.low),
         high=math.exp(control.high),
-        false_alarm=control.excludes_tie,
+        false_alarm=control.low > threshold or control.high < -threshold,
         reused=reused,
     )
 

@@ -64,8 +64,9 @@ class Incumbent(Record):
 
 
 class Control(Record):
-    """The A/A control of the finals: the leader against itself. ``false_alarm``: the interval excludes 1
-    although both are one binary. ``reused``: the finals were an earlier run's.
+    """The A/A control of the finals: the leader against itself. ``false_alarm``: the interval excludes all
+    differences that count as a tie, although both are one binary. ``reused``: the finals were an earlier
+    run's.
     """
 
     ratio: float

@@ -646,6 +646,23 @@ def test_the_control_reports_itself() -> None:
     assert not result.control.false_alarm
 
 
+@pytest.mark.parametrize(("factor", "expected"), [(1.004, False), (1.02, True), (0.98, True)])
+def test_a_control_is_an_alarm_if_it_differs_by_more_than_a_tie(
+    factor: float, expected: bool
+) -> None:
+    """Equal binaries that differ by less change no verdict: configs that differ as little are tied."""
+    first = Bench({16: 100.0, 32: 101.0})
+    first.drive()
+    assert first.final is not None
+    bench = Bench({16: 100.0, 32: 101.0})
+    (control,) = (case.id for case in first.final.cases if case.control)
+    bench.times[control] = measured(100.0 * factor)
+    found = bench.drive().control
+    assert found is not None
+    assert found.low > 1.0 or found.high < 1.0
+    assert found.false_alarm == expected
+
+
 def test_a_lone_contender_needs_no_finals() -> None:
     """Where one config is clearly best there is nothing to compare."""
     bench = Bench({16: 100.0, 32: 300.0})
