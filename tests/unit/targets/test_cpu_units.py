@@ -77,6 +77,41 @@ def multiply(arrays: list[Array], flips: tuple[bool, bool], kind: type) -> Array
     return c + (a @ b).sum(axis=0)
 
 
+def draw_arrays(
+    a: str, b: str, flips: tuple[bool, bool], sizes: tuple[int, int, int]
+) -> list[Array]:
+    """Operands and the start of a result: bytes of any value with an int32, or floats with a float32."""
+    rng = np.random.default_rng(sum(sizes))
+    shapes = list_shapes(flips, sizes)
+    kinds = (NUMPY[a], NUMPY[b], np.int32 if a in BYTES else np.float32)
+    if a not in BYTES:
+        return [rng.standard_normal(s).astype(kind) for s, kind in zip(shapes, kinds, strict=True)]
+    ends = [np.iinfo(kind) for kind in kinds]
+    return [
+        rng.integers(end.min, end.max, shape, endpoint=True).astype(end.dtype)
+        for end, shape in zip(ends, shapes, strict=True)
+    ]
+
+
+def list_shapes(flips: tuple[bool, bool], sizes: tuple[int, int, int]) -> list[tuple[int, ...]]:
+    """The shapes of a gemm's arrays."""
+    m, n, k = sizes
+    return [(2, k, m) if flips[0] else (2, m, k), (2, n, k) if flips[1] else (2, k, n), (m, n)]
+
+
+def check_sums(result: Array, arrays: list[Array], flips: tuple[bool, bool], name: str) -> None:
+    """Fail unless sums of bytes are exact, and those of floats within the documented bound."""
+    if result.dtype == np.int32:
+        expected = multiply(arrays, flips, np.int64).astype(np.int32)
+        np.testing.assert_array_equal(result, expected, err_msg=name)
+        return
+    size = multiply([abs(array) for array in arrays], flips, np.float64)
+    k = arrays[0].shape[1 if flips[0] else 2]
+    bound = 2 * (k + 1) * (2.0**-23 * size + 2.0**-125)
+    wrong = abs(result - multiply(arrays, flips, np.float64)) > bound
+    assert not wrong.any(), f"{name}: {wrong.sum()} of {wrong.size}"
+
+
 CHOICES = [
     (a, b, flips, sizes)
     for kinds in (FLOATS, BYTES)
@@ -93,34 +128,42 @@ def test_sums_are_exact_or_within_the_bound(
     a: str, b: str, flips: tuple[bool, bool], sizes: tuple[int, int, int], tmp_path: Path
 ) -> None:
     """Sums of bytes are exact, with wrap-around; those of floats are as near as the documentation says."""
-    rng = np.random.default_rng(sum(sizes))
-    m, n, k = sizes
-    shapes = [(2, k, m) if flips[0] else (2, m, k), (2, n, k) if flips[1] else (2, k, n), (m, n)]
-    if a in BYTES:
-        ends = [np.iinfo(NUMPY[kind]) for kind in (a, b)] + [np.iinfo(np.int32)]
-        arrays = [
-            rng.integers(end.min, end.max, shape, endpoint=True).astype(end.dtype)
-            for end, shape in zip(ends, shapes, strict=True)
-        ]
-        text = write_gemm(a, b, "int32", flips, sizes)
-        expected = multiply(arrays, flips, np.int64).astype(np.int32)
-        for units in UNITS:
-            np.testing.assert_array_equal(run(load(text, units, tmp_path), arrays), expected)
-        return
-    kinds = (NUMPY[a], NUMPY[b], np.float32)
-    arrays = [
-        rng.standard_normal(shape).astype(kind) for kind, shape in zip(kinds, shapes, strict=True)
-    ]
-    text = write_gemm(a, b, "float32", flips, sizes)
-    expected = multiply(arrays, flips, np.float64)
-    size = multiply([abs(array) for array in arrays], flips, np.float64)
-    bound = (2 * k + 2) * (2.0**-24 * size + 2.0**-126)
+    arrays = draw_arrays(a, b, flips, sizes)
+    text = write_gemm(a, b, str(arrays[2].dtype), flips, sizes)
     for units in UNITS:
-        wrong = abs(run(load(text, units, tmp_path), arrays) - expected) > bound
-        assert not wrong.any(), f"{units}: {wrong.sum()} of {wrong.size}"
+        check_sums(run(load(text, units, tmp_path), arrays), arrays, flips, units)
+
+
+def draw_tiny(flips: tuple[bool, bool], sizes: tuple[int, int, int]) -> list[Array]:
+    """Operands in bfloat16 that are normal, and whose products and sums are not, as some starts of sums."""
+    arrays = draw_arrays("bfloat16", "bfloat16", flips, sizes)
+    return [
+        array * array.dtype.type(2.0**shift)
+        for array, shift in zip(arrays, (-65, -65, -128), strict=True)
+    ]
 
 
 SPECIAL = (1e-39, -1e-40, np.inf, -np.inf, np.nan, 3e38, 1e-37)
+
+
+def draw_special(
+    value: float, side: int, flips: tuple[bool, bool], sizes: tuple[int, int, int]
+) -> list[Array]:
+    """Operands of small integers in bfloat16, in one of which is another value."""
+    rng = np.random.default_rng(3)
+    kinds = (*[NUMPY["bfloat16"]] * 2, np.float32)
+    shapes = list_shapes(flips, sizes)
+    arrays = [rng.integers(1, 9, s).astype(kind) for s, kind in zip(shapes, kinds, strict=True)]
+    arrays[side].reshape(-1)[rng.integers(arrays[side].size)] = value
+    arrays[1 - side] *= NUMPY["bfloat16"](2.0**100 if abs(value) < 1e-30 else 1)
+    return arrays
+
+
+def check_special(result: Array, arrays: list[Array], flips: tuple[bool, bool], name: str) -> None:
+    """Fail unless each sum has the only special value in its row and column."""
+    with np.errstate(all="ignore"):
+        expected = multiply(arrays, flips, np.float64).astype(np.float32)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, err_msg=name)
 
 
 FLIPS = list(itertools.product((False, True), repeat=2))
@@ -131,20 +174,17 @@ FLIPS = list(itertools.product((False, True), repeat=2))
 def test_special_numbers_count_wherever_they_stand(
     units: str, is_left_turned: bool, is_right_turned: bool, tmp_path: Path
 ) -> None:
-    """A denormal number, an infinity or a NaN changes its row, or column, and nothing else."""
+    """A denormal number, an infinity or a NaN changes its row, or column, and nothing else. Products and sums
+    that would be denormal are within the bound.
+    """
     flips = (is_left_turned, is_right_turned)
-    sizes, rng = (17, 18, 35), np.random.default_rng(3)
-    m, n, k = sizes
-    shapes = [(2, k, m) if flips[0] else (2, m, k), (2, n, k) if flips[1] else (2, k, n), (m, n)]
-    kinds = (NUMPY["bfloat16"],) * 2 + (np.float32,)
+    sizes = (17, 18, 35)
     kernel = load(write_gemm("bfloat16", "bfloat16", "float32", flips, sizes), units, tmp_path)
     for value, side in itertools.product(SPECIAL, (0, 1)):
-        arrays = [rng.integers(1, 9, s).astype(kind) for s, kind in zip(shapes, kinds, strict=True)]
-        arrays[side].reshape(-1)[rng.integers(arrays[side].size)] = value
-        arrays[1 - side] *= NUMPY["bfloat16"](2.0**100 if abs(value) < 1e-30 else 1)
-        with np.errstate(all="ignore"):
-            expected = multiply(arrays, flips, np.float64).astype(np.float32)
-        np.testing.assert_allclose(run(kernel, arrays), expected, rtol=1e-6, err_msg=str(value))
+        arrays = draw_special(value, side, flips, sizes)
+        check_special(run(kernel, arrays), arrays, flips, str(value))
+    arrays = draw_tiny(flips, sizes)
+    check_sums(run(kernel, arrays), arrays, flips, "tiny")
 
 
 def test_plain_sums_are_those_of_fma(tmp_path: Path) -> None:

@@ -41,12 +41,19 @@ _FEATURES = {
     "__AVX512BITALG__": "avx512_bitalg",
     "__AVX512VPOPCNTDQ__": "avx512_vpopcntdq",
     "__AVXVNNI__": "avx_vnni",
+    "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC": "bf16",
     "__ARM_FEATURE_DOTPROD": "asimddp",
     "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "asimdhp",
+    "__ARM_FEATURE_MATMUL_INT8": "i8mm",
     "__ARM_FEATURE_SVE": "sve",
 }
 """Compilers' macros for the features they may use, with the Linux kernel's names of the same features."""
-UNITS = {"bf16": ("avx512_bf16",), "i8": ("avx512_vnni", "avx_vnni")}
+UNITS = {
+    "bf16": ("avx512_bf16", "bf16"),
+    "i8": ("avx512_vnni", "avx_vnni", "i8mm"),
+    "s8": ("asimddp",),
+    "u8": ("asimddp",),
+}
 """Dot-product units, each with the features any of which has it."""
 ABI_VERSION = 5
 KERNEL_FILE = "kernel.so"

@@ -21,7 +21,7 @@ from tileyard.base.errors import HomeError, ToolMissingError, UsageError
 from tileyard.base.model import Record
 from tileyard.processes.outcomes import find_disk_fault
 from tileyard.processes.programs import run_program
-from tileyard.targets.cpu.machine import UNITS, Machine, describe_machine, find_units
+from tileyard.targets.cpu.machine import Machine, describe_machine, find_units
 
 # ---- options --------------------------------------------------------------------------------------
 
@@ -42,8 +42,8 @@ class CpuOptions(Record):
     """``vectors`` is the widest vector in bits, 0 for the CPU's; ``unroll`` unrolls all loops; ``debug``
     keeps variables and lines of the C, at the cost of speed; ``shift`` bytes before the code move it
     against cache lines; ``sanitize`` poisons tiles and reports reads of what nothing has written;
-    ``units`` is 0 for sums by FMA in the order of k, 1 for the CPU's dot-product units, 2 for all units in
-    plain C.
+    ``units`` is 0 for sums by FMA in the order of k, 1 for the CPU's dot-product units, 2 for units in plain
+    C, with all kinds of packing.
     """
 
     level: str = "native"
@@ -210,7 +210,7 @@ def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
     if options.vectors:
         width = min(machine.vector_bytes, options.vectors // 8)
         machine = msgspec.structs.replace(machine, vector_bytes=width)
-    units = {0: (), 1: find_units(machine.features), 2: tuple(UNITS)}[options.units]
+    units = {0: (), 1: find_units(machine.features), 2: ("bf16", "i8")}[options.units]
     machine = msgspec.structs.replace(machine, units=units)
     if "__AVX__" in macros:
         flags = (*flags, f"-mprefer-vector-width={8 * machine.vector_bytes}")

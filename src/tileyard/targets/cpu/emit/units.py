@@ -2,9 +2,12 @@
 16-bit or four 8-bit elements. Which products of tiles they compute, and how their operands are packed.
 
 A word of 32 bits holds ``fold`` elements that are adjacent along k. Sums of integers are exact. Sums of
-bfloat16, and of 8-bit floats as bfloat16, are in the unit's order: they differ from the exact sum by at
-most (k + 1) (2^-24 times the sum of the products' magnitudes + 2^-126). Units take denormal numbers for
-zero: tiles that hold some are multiplied in plain C.
+bfloat16, and of 8-bit floats as bfloat16, are in the unit's order: unless a partial sum overflows, they
+differ from the exact sum by at most (k + 1) (2^-23 times the sum of the magnitudes + 2^-125), where the
+magnitudes are those of the products and of the number that they are added to. AVX512-BF16 rounds after each
+product, to the nearest. ARM's BFDOT adds the two products of a word, then the sum to the total, and rounds
+both to odd: by less than 2^-23. Both take denormal numbers for zero, operands as well as results: tiles that
+hold some are multiplied in plain C.
 """
 
 from dataclasses import dataclass
@@ -35,7 +38,7 @@ class Packing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """A unit and what it multiplies. If it ``is_swapped``, the right operand is the one without signs.
+    """A unit and what it multiplies. If it ``is_swapped``, the right operand is its first one.
     ``correction`` times the sum of a column of the right operand is added to the column's results.
     """
 
@@ -76,16 +79,20 @@ def find_unit(machine: Machine, a: str, b: str, c: str) -> Unit | None:
             Packing(dtype="bfloat16", fold=2, is_checked=kind == "bfloat16") for kind in (a, b)
         )
         return Unit(name="bf16", scalar="float", left=left, right=right)
-    if "i8" in machine.units and c in _SUMS and a in _BYTES and b in _BYTES:
-        # The unit multiplies bytes without signs by bytes with signs.
-        is_same = a == b
-        correction = 0 if not is_same else -_SHIFT if a == "int8" else _SHIFT
-        return Unit(
-            name="i8",
-            scalar="int32_t",
-            left=Packing(dtype=a, fold=4, is_flipped=is_same),
-            right=Packing(dtype=b, fold=4),
-            is_swapped=b == "uint8",
-            correction=correction,
-        )
-    return None
+    if c not in _SUMS or a not in _BYTES or b not in _BYTES:
+        return None
+    # "i8" multiplies bytes without signs by bytes with signs; the others multiply bytes of one kind.
+    mixed, same = "i8", "s8" if b == "int8" else "u8"
+    first, second = (same, mixed) if a == b else (mixed, same)
+    name = first if first in machine.units else second
+    if name not in machine.units:
+        return None
+    is_flipped = name == second
+    return Unit(
+        name=name,
+        scalar="int32_t",
+        left=Packing(dtype=a, fold=4, is_flipped=is_flipped),
+        right=Packing(dtype=b, fold=4),
+        is_swapped=name == mixed and b == "uint8",
+        correction=0 if not is_flipped else -_SHIFT if a == "int8" else _SHIFT,
+    )

@@ -13,20 +13,30 @@
     c += TY_HIGH_BF16(a, __typeof__(c)) * TY_HIGH_BF16(b, __typeof__(c));                          \
   } while (0)
 
-/* Bytes without signs by bytes with signs. */
-#define TY_BYTE_I8(c, a, b, at)                                                                    \
-  ((__typeof__(c))(((a) >> (at)) & 0xffu) * ((__typeof__(c))((b) << (24 - (at))) >> 24))
-#define TY_PLAIN_I8(c, a, b)                                                                       \
-  (c += (TY_BYTE_I8(c, a, b, 0) + TY_BYTE_I8(c, a, b, 8)) +                                        \
-        (TY_BYTE_I8(c, a, b, 16) + TY_BYTE_I8(c, a, b, 24)))
+/* Bytes with signs by such bytes, bytes without signs by such bytes, and those without by those with signs. */
+#define TY_SIGNED(x, at, type) ((type)((x) << (24 - (at))) >> 24)
+#define TY_UNSIGNED(x, at, type) ((type)(((x) >> (at)) & 0xffu))
+#define TY_PLAIN_BYTE(left, right, c, a, b, at)                                                    \
+  (left(a, at, __typeof__(c)) * right(b, at, __typeof__(c)))
+#define TY_PLAIN_BYTES(left, right, c, a, b)                                                       \
+  (c += (TY_PLAIN_BYTE(left, right, c, a, b, 0) + TY_PLAIN_BYTE(left, right, c, a, b, 8)) +        \
+        (TY_PLAIN_BYTE(left, right, c, a, b, 16) + TY_PLAIN_BYTE(left, right, c, a, b, 24)))
+#define TY_PLAIN_S8(c, a, b) TY_PLAIN_BYTES(TY_SIGNED, TY_SIGNED, c, a, b)
+#define TY_PLAIN_U8(c, a, b) TY_PLAIN_BYTES(TY_UNSIGNED, TY_UNSIGNED, c, a, b)
+#define TY_PLAIN_I8(c, a, b) TY_PLAIN_BYTES(TY_UNSIGNED, TY_SIGNED, c, a, b)
 
 /* TY_UNITS=0 makes every machine take the plain ones: that tests how operands are packed. */
 #ifndef TY_UNITS
 #define TY_UNITS 1
 #endif
+#define TY_NEON(name, kind, c, a, b)                                                               \
+  __asm__(name " %0.4s, %1." kind ", %2." kind : "+w"(c) : "w"(a), "w"(b))
 #if TY_UNITS && defined(__AVX512BF16__) && defined(__AVX512VL__)
 #define TY_HAS_BF16 1
 #define TY_DOT_BF16(c, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
+#elif TY_UNITS && defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define TY_HAS_BF16 1
+#define TY_DOT_BF16(c, a, b) TY_NEON("bfdot", "8h", c, a, b)
 #else
 #define TY_HAS_BF16 0
 #define TY_DOT_BF16(c, a, b) TY_PLAIN_BF16(c, a, b)
@@ -37,18 +47,32 @@
 #elif TY_UNITS && defined(__AVXVNNI__)
 #define TY_HAS_I8 1
 #define TY_DOT_I8(c, a, b) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
+#elif TY_UNITS && defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)
+#define TY_HAS_I8 1
+#define TY_DOT_I8(c, a, b) TY_NEON("usdot", "16b", c, a, b)
 #else
 #define TY_HAS_I8 0
 #define TY_DOT_I8(c, a, b) TY_PLAIN_I8(c, a, b)
+#endif
+#if TY_UNITS && defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
+#define TY_HAS_S8 1
+#define TY_HAS_U8 1
+#define TY_DOT_S8(c, a, b) TY_NEON("sdot", "16b", c, a, b)
+#define TY_DOT_U8(c, a, b) TY_NEON("udot", "16b", c, a, b)
+#else
+#define TY_HAS_S8 0
+#define TY_HAS_U8 0
+#define TY_DOT_S8(c, a, b) TY_PLAIN_S8(c, a, b)
+#define TY_DOT_U8(c, a, b) TY_PLAIN_U8(c, a, b)
 #endif
 
 /* A unit is trusted where it has answered: small numbers, whose sums are exact in any order, and all
    combinations of signs and ends. Asked when the kernel is loaded. */
 static const uint32_t ty_questions_bf16[] = {0x3f804000u, 0xbf80c040u, 0x40e03f00u, 0x00004300u,
                                              0x43008000u, 0x3f003f80u, 0xc0c0c1f0u};
-static const uint32_t ty_questions_i8[] = {0x00000000u, 0x7f80ff01u, 0x807f7f80u, 0xffffffffu,
-                                           0x01020304u, 0x80808080u, 0x7f7f7f7fu};
-#define TY_ASK(name, dot, plain, vector, words, lanes)                                             \
+static const uint32_t ty_questions_bytes[] = {0x00000000u, 0x7f80ff01u, 0x807f7f80u, 0xffffffffu,
+                                              0x01020304u, 0x80808080u, 0x7f7f7f7fu};
+#define TY_ASK(name, questions, dot, plain, vector, words, lanes)                                  \
   static int ty_trusts_##name;                                                                     \
   __attribute__((constructor)) static void ty_ask_##name(void) {                                   \
     vector c = {0}, d = {0};                                                                       \
@@ -56,16 +80,18 @@ static const uint32_t ty_questions_i8[] = {0x00000000u, 0x7f80ff01u, 0x807f7f80u
       for (int j = 0; j < 7; ++j) {                                                                \
         words a, b;                                                                                \
         for (int n = 0; n < lanes; ++n) {                                                          \
-          a[n] = ty_questions_##name[(i + n) % 7];                                                 \
-          b[n] = ty_questions_##name[(j + 3 * n) % 7];                                             \
+          a[n] = questions[(i + n) % 7];                                                           \
+          b[n] = questions[(j + 3 * n) % 7];                                                       \
         }                                                                                          \
         dot(c, a, b);                                                                              \
         plain(d, a, b);                                                                            \
       }                                                                                            \
     ty_trusts_##name = memcmp(&c, &d, sizeof c) == 0;                                              \
   }
-#define TY_ASK_BF16(vector, words, lanes) TY_ASK(bf16, TY_DOT_BF16, TY_PLAIN_BF16, vector, words, lanes)
-#define TY_ASK_I8(vector, words, lanes) TY_ASK(i8, TY_DOT_I8, TY_PLAIN_I8, vector, words, lanes)
+#define TY_ASK_BF16(...) TY_ASK(bf16, ty_questions_bf16, TY_DOT_BF16, TY_PLAIN_BF16, __VA_ARGS__)
+#define TY_ASK_I8(...) TY_ASK(i8, ty_questions_bytes, TY_DOT_I8, TY_PLAIN_I8, __VA_ARGS__)
+#define TY_ASK_S8(...) TY_ASK(s8, ty_questions_bytes, TY_DOT_S8, TY_PLAIN_S8, __VA_ARGS__)
+#define TY_ASK_U8(...) TY_ASK(u8, ty_questions_bytes, TY_DOT_U8, TY_PLAIN_U8, __VA_ARGS__)
 
 /* Words from rows that are adjacent along k. */
 TY_INLINE void ty_zip_2(uint32_t *restrict to, const uint16_t *restrict a, const uint16_t *restrict b,
