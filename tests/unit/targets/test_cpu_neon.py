@@ -45,6 +45,7 @@ KERNELS: dict[str, tuple[list[Choice], tuple[str, ...]]] = {
     "sums": (SUMS if IS_WHOLE else SUMS[::5] + SUMS[2::5], ("bf16",)),
     "small": (SMALL, ("bf16",)),
     "wrong": (SMALL[:1], ("bf16",)),
+    "exchanged": (WHOLE[:1], ("i8",)),
     "all": (WHOLE[::STEP], ("i8", "s8", "u8")),
     "mixed": (WHOLE[1 % STEP :: STEP], ("i8",)),
     "same": (WHOLE[2 % STEP :: STEP], ("s8", "u8")),
@@ -53,6 +54,9 @@ KERNELS: dict[str, tuple[list[Choice], tuple[str, ...]]] = {
 WRONG = {
     "wrong": """#undef TY_DOT_BF16
 #define TY_DOT_BF16(c, a, b) TY_NEON("bfdot", "8h", c, a, a)
+""",
+    "exchanged": """#undef TY_DOT_I8
+#define TY_DOT_I8(c, a, b) TY_NEON("usdot", "16b", c, b, a)
 """,
 }
 """Units that give wrong answers."""

@@ -2,7 +2,7 @@
 columns. Types and places that no micro-kernel handles get plain loops.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -166,10 +166,10 @@ def _plain_kernel(blocks: "Blocks", unit: Unit) -> str:
 """
 
 
-def _sums_kernel(shape: Shape, unit: Unit) -> str:
-    """A C function named ``@``: the correction of each column of a panel of ``b``."""
+def _sums_kernel(shape: Shape, unit: Unit, dot: Callable[[str, str, str], str]) -> str:
+    """A C function named ``@``: the correction of each column of a panel of ``b``; ``dot`` is a unit's."""
     dots = "\n".join(
-        f"    {unit.dot(f's{v}', 'ones', f'*(const {shape.words} *)(b + {v * shape.lanes})')}"
+        f"    {dot(f's{v}', 'ones', f'*(const {shape.words} *)(b + {v * shape.lanes})')}"
         for v in range(shape.vectors)
     )
     stores = "\n".join(
@@ -385,7 +385,9 @@ def _emit_panels(ctx: Context, blocks: Blocks, vectors: int) -> None:
     if unit and unit.correction:
         more = "more_, "
         out.line(f"{shape.scalar} more_[{width}] __attribute__((aligned({LINE})));")
-        out.line(f"{_named(ctx, _sums_kernel(shape, unit), 'sums')}(depth_, b_, more_);")
+        sums = _named(ctx, _sums_kernel(shape, unit, unit.dot), "sums")
+        plain = _named(ctx, _sums_kernel(shape, unit, unit.plain), "plain_sums")
+        out.line(f"(is_plain_ ? {plain} : {sums})(depth_, b_, more_);")
     skip = blocks.lines * (LINE // C_BYTES[shape.operand])
     first_panel = first_row = 0
     for height, count in blocks.split:
