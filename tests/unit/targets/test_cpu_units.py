@@ -14,6 +14,9 @@ from tileyard.ir.interpret import interpret
 from tileyard.ir.specs import tensor_specs
 from tileyard.ir.text import read_program
 from tileyard.targets.base import Array, Loaded
+from tileyard.targets.cpu.emit.plan import make_plan
+from tileyard.targets.cpu.emit.tiles import RowPanels
+from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import load_program
 
@@ -196,6 +199,27 @@ def test_plain_sums_are_those_of_fma(tmp_path: Path) -> None:
     text = write_gemm("bfloat16", "bfloat16", "float32", (False, False), (40, 50, 300))
     plain, fma = (run(load(text, units, tmp_path), arrays) for units in ("units=2", "units=0"))
     np.testing.assert_array_equal(plain.view(np.uint32), fma.view(np.uint32))
+
+
+def test_products_by_different_register_blocks_have_their_own_left_operands() -> None:
+    """Of 16 registers, wide results take blocks of six rows and narrow ones of twelve: packed differently."""
+    text = """
+def products(A: int8[36, 66], B: int8[66, 53], D: int8[66, 3], P: out.int32[36, 53], Q: out.int32[36, 3]):
+    threads(128)
+    a: shared.int8[36, 66]
+    p: fragment.int32[36, 53]
+    q: fragment.int32[36, 3]
+    copy(A, a)
+    gemm(a, B, p, transpose_a=False, transpose_b=False, clear=True)
+    gemm(a, D, q, transpose_a=False, transpose_b=False, clear=True)
+    copy(p, P)
+    copy(q, Q)
+"""
+    machine = Machine(arch="x86_64", vector_bytes=32, registers=16, units=("i8",))
+    gemms = make_plan(read_program(text), machine).gemms.values()
+    layouts = [gemm.staged_a.layout for gemm in gemms if gemm.staged_a]
+    splits = [layout.split for layout in layouts if isinstance(layout, RowPanels)]
+    assert splits == [((6, 6),), ((12, 3),)]
 
 
 WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")

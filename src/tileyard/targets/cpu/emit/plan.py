@@ -271,6 +271,7 @@ class _Planner:
         parts += ["flipped"] if tile.packing and tile.packing.is_flipped else []
         parts += ["checked"] if tile.packing and tile.packing.is_checked else []
         parts += ["transposed"] if isinstance(layout, ColumnPanels) and layout.transposed else []
+        parts += [f"in_{sum(dict(layout.split).values())}"] if isinstance(layout, RowPanels) else []
         return self._add(replace(tile, name=f"@{'_'.join(parts)}"))
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
