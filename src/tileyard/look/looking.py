@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import SourceLine
@@ -23,7 +22,14 @@ from tileyard.look.groups import Group, describe_group, group_wrong
 from tileyard.look.history import Flat, History
 from tileyard.look.layouts import find_layouts
 from tileyard.look.patterns import MOST_COMPARED, Compared
-from tileyard.look.quick_run import Block, Expects, QuickRun, are_blocks_apart, list_blocks
+from tileyard.look.quick_run import (
+    Block,
+    Expects,
+    QuickRun,
+    are_blocks_apart,
+    find_wrong,
+    list_blocks,
+)
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
 from tileyard.look.repairs import Problem, Search, Seeker
 from tileyard.look.shown import Shown, pack, with_source_names
@@ -83,9 +89,15 @@ class Looker:
         self._patience = patience
         self._smaller = smaller
         self._notes = list(subject.notes)
+        share = max((one.share for one in subject.expected or ()), default=0.0)
+        if share:
+            self._notes.append(
+                f"By the kernel's tolerance {100 * share:.3g} % of an output's elements may be wrong: "
+                "so few do not count as wrong here."
+            )
         self._missing: tuple[str, int] | None = None
         self._is_shared = not are_blocks_apart(subject.program)
-        self._writers: dict[str, NDArray[np.int32]] = {}
+        self._others: QuickRun | None = None
         self._pattern = ""
         self._namer = Namer(subject.program, subject.lines)
 
@@ -169,7 +181,7 @@ class Looker:
                 "Blocks see what others wrote, and there was no time to run them all: no element is compared."
             )
             return middle
-        self._writers = run.writers
+        self._others = run
         self._pattern = next(filter(None, self._find_patterns(run)), "")
         if len(done) < len(blocks):
             self._notes.append(
@@ -179,13 +191,11 @@ class Looker:
         for name, places in run.wrong(subject.expected).items():
             return done[int(run.writers[name].reshape(-1)[places[0]]) - 1]
         if len(done) == len(blocks):
-            for name, writers in run.writers.items():
-                missing = int(np.count_nonzero(writers == 0))
-                if missing:
-                    self._missing = name, int(np.argmin(writers != 0))
-                    self._notes.append(
-                        f"{count_of(missing, 'element')} of {name} are written by no block."
-                    )
+            for name, places in run.missing(subject.expected).items():
+                self._missing = name, int(places[0])
+                self._notes.append(
+                    f"{count_of(places.size, 'element')} of {name} are written by no block."
+                )
         return middle
 
     def _find_patterns(self, run: QuickRun) -> Iterator[str]:
@@ -194,7 +204,12 @@ class Looker:
         for name in run.wrong(list(expected.values())):
             places, got = run.results(name, MOST_COMPARED)
             shape = run.writers[name].shape
-            compared = Compared(shape=shape, places=places, got=got, expected=expected[name])
+            compared = Compared(
+                shape=shape,
+                places=places,
+                got=got.astype(np.float64),
+                expected=expected[name],
+            )
             yield compared.describe(self._subject.numbers)
 
     def _run_to(
@@ -222,12 +237,15 @@ class Looker:
     @property
     def _is_compared(self) -> bool:
         """Whether it is known what the block should have written."""
-        return self._subject.expected is not None and bool(self._writers or not self._is_shared)
+        return self._subject.expected is not None and (
+            self._others is not None or not self._is_shared
+        )
 
     def _find_wrong(self, run: BlockRun, number: int) -> dict[str, Flat]:
         """The wrong elements of those that the block has written, by output; if blocks see what others
         wrote, of those that it has written last.
         """
+        others = self._others
         if not self._is_compared:
             return {}
         found = {}
@@ -237,9 +255,15 @@ class Looker:
             written = [access.places() for _, access in run.history.written(name)]
             if written:
                 places = np.unique(np.concatenate(written))
-                if self._is_shared:
-                    places = places[self._writers[name].reshape(-1)[places] == number]
-                wrong = places[expected.find_wrong(places, array.reshape(-1)[places])]
+                if self._is_shared and others is not None:
+                    places = places[others.writers[name].reshape(-1)[places] == number]
+                known, got = places, array.reshape(-1)[places]
+                if expected.share and others is not None:
+                    rest, values = others.results(name)
+                    is_other = ~np.isin(rest, places)
+                    known = np.concatenate((places, rest[is_other]))
+                    got = np.concatenate((got, values[is_other]))
+                wrong = np.intersect1d(places, find_wrong(expected, known, got))
                 if wrong.size:
                     found[name] = wrong
         return found
@@ -386,7 +410,7 @@ class Looker:
             output=output,
             place=place,
             is_whole=has_all,
-            is_shared=self._is_shared,
+            needs_all=self._is_shared or _has_share(subject),
             sizes=subject.sizes,
             numbers=subject.numbers,
             is_scaled=bool(self._pattern),
@@ -428,7 +452,7 @@ class Looker:
                 output=name,
                 place=int(places[0]),
                 is_whole=True,
-                is_shared=self._is_shared,
+                needs_all=self._is_shared or _has_share(subject),
                 sizes=subject.sizes,
                 numbers=subject.numbers,
                 is_scaled=bool(self._pattern),
@@ -481,6 +505,10 @@ class Looker:
 def _plain(value: float) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def _has_share(subject: Subject) -> bool:
+    return any(one.share for one in subject.expected or ())
 
 
 def _is_alike(one: Program, other: Program) -> bool:

@@ -24,13 +24,23 @@ Block = tuple[int, ...]
 
 
 class Expects(Protocol):
-    """What is expected of one output."""
+    """What is expected of one output. That ``share`` of its elements may be wrong."""
+
+    share: float
 
     def find_wrong(self, places: Flat, got: Array) -> NDArray[np.bool_]:
         """Which of the elements at these flat positions are wrong with the values ``got``."""
 
     def values(self, places: Flat) -> NDArray[np.float64]:
         """What is expected of these elements."""
+
+
+def find_wrong(expected: Expects, places: Flat, got: Array) -> Flat:
+    """Which of these elements of an output are wrong with the values ``got``; none if only as many of them
+    are as may be.
+    """
+    wrong = places[expected.find_wrong(places, got)]
+    return wrong if wrong.size > expected.share * places.size else wrong[:0]
 
 
 def list_blocks(program: Program) -> Iterator[Block]:
@@ -132,8 +142,7 @@ class QuickRun(NestRun):
         found = {}
         for (name, writers), one in zip(self.writers.items(), expected, strict=True):
             places = np.flatnonzero(writers)
-            got = self._memory.array(name).reshape(-1)[places]
-            wrong = places[one.find_wrong(places, got)]
+            wrong = find_wrong(one, places, self._memory.array(name).reshape(-1)[places])
             if wrong.size:
                 found[name] = wrong
         return found
@@ -142,15 +151,26 @@ class QuickRun(NestRun):
         """An output's element."""
         return float(self._memory.array(output).reshape(-1)[place])
 
-    def results(self, output: str, most: int) -> tuple[Flat, NDArray[np.float64]]:
+    def results(self, output: str, most: int | None = None) -> tuple[Flat, Array]:
         """The first ``most`` elements of an output that were written so far, and their values."""
         places = np.flatnonzero(self.writers[output])[:most]
-        return places, self._memory.array(output).reshape(-1)[places].astype(np.float64)
+        return places, self._memory.array(output).reshape(-1)[places]
 
-    def has_missing(self) -> bool:
-        """Whether an element of an output was not written that had no content before."""
-        outs = [one.buffer.name for one in tensors(self._program) if one.role == "out"]
-        return any(bool((self.writers[name] == 0).any()) for name in outs)
+    def missing(self, expected: Sequence[Expects]) -> dict[str, Flat]:
+        """The elements that were not written, and had no content or a wrong one before, by output, with at
+        least one; none if only as many as may be wrong.
+        """
+        found = {}
+        outputs = [one for one in tensors(self._program) if one.role != "in"]
+        for tensor, one in zip(outputs, expected, strict=True):
+            name = tensor.buffer.name
+            places = np.flatnonzero(self.writers[name] == 0)
+            if tensor.role == "inout":
+                given = self._memory.array(name).reshape(-1)[places]
+                places = places[one.find_wrong(places, given)]
+            if places.size > one.share * self.writers[name].size:
+                found[name] = places
+        return found
 
     def take_globals(self) -> dict[str, Array]:
         """The present content of outputs and workspaces."""

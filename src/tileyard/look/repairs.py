@@ -81,9 +81,10 @@ class Search:
 class Problem:
     """Wrong results: the Program, its inputs, what is expected, the ``blocks`` that have to be right, and
     one wrong element. With ``is_whole`` these are all blocks, and no element may be missing; else a
-    change is also tried on the ``rest``, if there is time. With ``is_shared`` blocks see what others
-    wrote, so results count once all have run. ``sizes`` are in words, ``numbers`` by name. It
-    ``is_scaled`` if the reference is known to be the kernel's value with a factor or summand.
+    change is also tried on the ``rest``, if there is time. If it ``needs_all``, results count once all
+    ``blocks`` have run: they see what others wrote, or a share of the elements may be wrong. ``sizes`` are
+    in words, ``numbers`` by name. It ``is_scaled`` if the reference is known to be the kernel's value with
+    a factor or summand.
     """
 
     program: Program
@@ -93,7 +94,7 @@ class Problem:
     output: str
     place: int
     is_whole: bool
-    is_shared: bool = False
+    needs_all: bool = False
     rest: Sequence[Block] = ()
     sizes: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -216,13 +217,13 @@ class Seeker:
             run = self._open(program)
             for block in problem.blocks:
                 run.run_block(block)
-                if not problem.is_shared and not self._is_better(run.wrong(problem.expected)):
+                if not problem.needs_all and not self._is_better(run.wrong(problem.expected)):
                     return None
             wrong = run.wrong(problem.expected)
         except _FAILURES:
             return None
         left = _count(wrong)
-        is_missing = problem.is_whole and run.has_missing()
+        is_missing = problem.is_whole and run.missing(problem.expected)
         if is_missing or run.written_count() < self._least or not self._is_better(wrong):
             return None
         return left if not left or self._total - left >= LEAST_RIGHT else None
@@ -253,7 +254,7 @@ class Seeker:
             if self._is_late():
                 break
         is_whole = run.count == len(problem.rest)
-        if run.wrong(problem.expected) or (is_whole and run.has_missing()):
+        if run.wrong(problem.expected) or (is_whole and run.missing(problem.expected)):
             return 0
         if run.written_count() < own.written_count():
             return 0
@@ -266,7 +267,7 @@ class Seeker:
         def miss(value: float) -> float:
             program = change.apply(self._problem.program, value)
             try:
-                blocks = self._problem.blocks[: None if self._problem.is_shared else 1]
+                blocks = self._problem.blocks[: None if self._problem.needs_all else 1]
                 return self._run(program, blocks).value(output, place) - want
             except _FAILURES:
                 return math.nan

@@ -190,20 +190,15 @@ def compare_runs(name: str, again: Array, before: Array, allowed: Tolerance) -> 
 
 def find_changed(again: Array, before: Array, allowed: Tolerance) -> NDArray[np.bool_]:
     """Which elements, flat, differ from those of the run ``before`` by more than twice the usual error."""
-    again, before = again.reshape(-1), before.reshape(-1)
-    changed: NDArray[np.bool_] = again != before
-    if not _is_float(before) or not changed.any():
-        return changed
-    floor = find_floor(_double(allowed), before, again)
-    with np.errstate(all="ignore"):
-        got, want = again.astype(np.float64), before.astype(np.float64)
-        changed &= ~(np.abs(got - want) <= _allow(2 * allowed.rtol, floor, want))
-        return changed & ~(np.isnan(got) & np.isnan(want))
+    if np.array_equal(again, before):
+        return np.zeros(again.size, np.bool_)
+    expected = Expected(before, name_of(before.dtype), _double(allowed))
+    return expected.find_wrong(np.arange(again.size), again.reshape(-1))
 
 
 class Expected:
     """An expected output: says which elements of a kernel's, or of a part of it, ``compare`` takes as
-    wrong. ``dtype`` is the kernel's.
+    wrong. ``dtype`` is the kernel's. That ``share`` of the elements may be wrong.
     """
 
     def __init__(self, want: Array, dtype: str, tolerance: Tolerance | None) -> None:
@@ -212,6 +207,7 @@ class Expected:
         self._is_close = _is_float(want) or find_dtype(dtype).is_float
         own = np.zeros(0, find_dtype(dtype).numpy)
         self._floor = find_floor(self._allowed, self._want, own) if self._is_close else None
+        self.share = self._allowed.share
 
     def find_wrong(self, places: NDArray[np.int64], got: Array) -> NDArray[np.bool_]:
         """Which of the elements at these flat positions are wrong with the values ``got``."""
@@ -219,13 +215,10 @@ class Expected:
         if self._floor is None:
             differs: NDArray[np.bool_] = got != want
             return differs
+        wrong = np.zeros(got.size, np.bool_)
         with np.errstate(all="ignore"):
             g, w = got.astype(np.float64), want.astype(np.float64)
-            difference = np.abs(g - w)
-            fine = (difference <= _allow(self._allowed.rtol, self._floor, w)) & (
-                difference < np.inf
-            )
-        wrong: NDArray[np.bool_] = ~(fine | (g == w) | (np.isnan(g) & np.isnan(w)))
+            wrong[_find_beyond(g, w, _allow(self._allowed.rtol, self._floor, w), "equal")] = True
         return wrong
 
     def values(self, places: NDArray[np.int64]) -> Doubles:
@@ -334,17 +327,11 @@ def _compare_closely(got: Array, want: Array, allowed: Tolerance, nan: NanPolicy
             if is_narrow and _is_surely_fine(g_own, w_own, allowed.rtol, floor.of_zeros):
                 continue
             g, w = g_own.astype(np.float64), w_own.astype(np.float64)
-            difference = np.abs(g - w)
             allowance = _allow(allowed.rtol, floor, w)
-            # False for NaN; an infinite difference is never within a (then infinite) allowance.
-            fine = (difference <= allowance) & (difference < np.inf)
-            if fine.all():
-                continue
-            suspect = ~fine & ~np.isnan(w) if nan == "ignore" else ~fine
-            at = _leave_equal(g, w, np.flatnonzero(suspect), nan)
+            at = _find_beyond(g, w, allowance, nan)
             if not at.size:
                 continue
-            beyond = (difference - allowance)[at]
+            beyond = np.abs(g[at] - w[at]) - allowance[at]
             beyond[~np.isfinite(beyond)] = np.inf
             furthest = int(np.argmax(beyond))
             wrong += at.size
@@ -373,8 +360,14 @@ def _is_surely_fine(got: Array, want: Array, rtol: float, floor: float) -> bool:
     return bool(((difference <= allowance) & (difference < np.inf)).all())
 
 
-def _leave_equal(got: Doubles, want: Doubles, at: _Places, nan: NanPolicy) -> _Places:
-    """Of these places of one chunk those that are not the same infinities, or NaN."""
+def _find_beyond(got: Doubles, want: Doubles, allowance: Doubles, nan: NanPolicy) -> _Places:
+    """The places of elements that are beyond their allowance, and not the same infinities, or NaN."""
+    difference = np.abs(got - want)
+    # False for NaN; an infinite difference is never within a (then infinite) allowance.
+    fine = (difference <= allowance) & (difference < np.inf)
+    if fine.all():
+        return np.zeros(0, np.intp)
+    at = np.flatnonzero(~fine & ~np.isnan(want) if nan == "ignore" else ~fine)
     same = got[at] == want[at]
     if nan == "equal":
         same |= np.isnan(got[at]) & np.isnan(want[at])

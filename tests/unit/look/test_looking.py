@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tileyard.base.model import SourceLine
+from tileyard.base.model import SourceLine, Tolerance
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program
 from tileyard.ir.text import read_program
@@ -22,7 +22,7 @@ from tileyard.look.patterns import Compared
 from tileyard.look.records import About, Look
 from tileyard.look.shown import with_source_names
 from tileyard.look.slices import slice_back
-from tileyard.measure.compare import Expected
+from tileyard.measure.compare import Expected, compare
 from tileyard.verbs.look.view import render_look
 
 PRODUCT = """
@@ -195,7 +195,7 @@ def arrays_of(program: Program, seed: int = 3) -> list[Array]:
     return [draw.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def subject_of(text: str, right: str) -> Subject:
+def subject_of(text: str, right: str, tolerance: Tolerance | None = None) -> Subject:
     """A Program whose results should be those of another one. The statement's number is its line."""
     program, meant = read_program(text), read_program(right)
     verify(program)
@@ -208,15 +208,15 @@ def subject_of(text: str, right: str) -> Subject:
         program=program,
         lines=lines_of(text),
         arrays=arrays,
-        expected=[Expected(one, "float32", None) for one in refer(arrays)],
+        expected=[Expected(one, "float32", tolerance) for one in refer(arrays)],
         refer=refer,
         numbers={"N": arrays[0].shape[-1]},
     )
 
 
-def look(text: str, right: str) -> Look:
+def look(text: str, right: str, tolerance: Tolerance | None = None) -> Look:
     """What is found in the block with the first wrong element, without a limit."""
-    return Looker(subject_of(text, right), lambda: 0.0).look()
+    return Looker(subject_of(text, right, tolerance), lambda: 0.0).look()
 
 
 def body_lines(text: str) -> list[int]:
@@ -343,6 +343,36 @@ def test_a_sum_in_the_place_of_a_mean_is_described() -> None:
     found = look(right.replace(" * 0.0625", " * 1.0"), right).verdict
     assert "The reference is 1/16 of the kernel's value everywhere" in found.sentence
     assert "(checked in all 128 elements); 16 is N." in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "change"),
+    [
+        (0.2, ("else:", "elif n != 3:")),  # both blocks are wrong, in 5 of 8 elements
+        (0.0625, ("X[bx * 8 + n]\n", "X[0 * 8 + n]\n")),  # the second block is wrong
+        (0.2, ("= sum[0]", "= sum[0] + max(float32(bx * 8 + n), 13.0) - 13.0")),
+        (0.1, ("= sum[0]", "= sum[0] + max(float32(bx * 8 + n), 13.0) - 13.0")),
+        (
+            0.2,
+            (
+                "        Y[bx * 8 + n] = sum[0]",
+                "        if bx + n < 7:\n            Y[bx * 8 + n] = sum[0]",
+            ),
+        ),
+    ],
+)
+def test_a_share_of_the_output_may_be_wrong_as_in_a_test(
+    share: float, change: tuple[str, str]
+) -> None:
+    """What ``compare`` passes has no wrong element, also if all of the few that may be are in one block."""
+    allowed = Tolerance(rtol=1e-4, atol=1e-4, share=share)
+    right, text = read_program(SCAN), SCAN.replace(*change)
+    assert text != SCAN
+    (got,), (want,) = (interpret(one, arrays_of(right)) for one in (read_program(text), right))
+    found = look(text, SCAN, allowed)
+    is_wrong = compare("Y", got, want, allowed) is not None
+    assert bool(found.ways or found.verdict.suspects) == is_wrong
+    assert any("elements may be wrong" in one for one in found.notes)
 
 
 @pytest.mark.parametrize(
