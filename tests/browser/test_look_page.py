@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 from tests.browser.conftest import Browser
-from tests.unit.look.test_looking import PIPELINE, PRODUCT, look
+from tests.unit.look.test_looking import LONG, PIPELINE, PRODUCT, look
 
 from tileyard.look.records import About
 from tileyard.verbs.look.view import render_look
@@ -74,3 +74,23 @@ def wide(X: float32[2, 4096], Y: out.float32[2, 4096]):
     assert all(box["height"] >= 40 and box["width"] >= 300 for box in boxes)
     assert "not to scale" in browser.texts("[data-output] figcaption")[0]
     assert browser.colours("[data-output] .map:last-child canvas") > 1
+
+
+def test_contents_that_were_not_kept_are_not_undefined(browser: Browser) -> None:
+    """A map and its values say so, until an element is written with its content."""
+    found = look(LONG, LONG)
+    steps = [
+        msgspec.structs.replace(
+            step,
+            before=tuple(msgspec.structs.replace(one, content=-1, value="") for one in step.before),
+        )
+        for step in found.steps
+    ]
+    browser.open(render_look(msgspec.structs.replace(found, steps=tuple(steps))))
+    assert "63 not kept" in browser.texts("[data-output] figcaption")[0]
+    browser.click("#last")
+    assert "from " in browser.texts("#tiles .written figcaption")[0]
+    assert "63 not kept" in browser.texts("#tiles .written figcaption")[0]
+    assert "undefined" not in browser.texts("#tiles .written figcaption")[0]
+    assert "not kept" in browser.texts("#values td")
+    assert not browser.list_faults()

@@ -49,6 +49,7 @@ class BlockRun(OneBlock):
     """
 
     length = LENGTH  # each hazard has a copy of them
+    most_bytes = MOST_BYTES
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class BlockRun(OneBlock):
         step.index = len(self.history.steps)
         size = sum(one.content.nbytes for one in step.writes if one.content is not None)
         self._kept_bytes += size
-        if self._kept_bytes > MOST_BYTES and not step.is_kept:
+        if self._kept_bytes > self.most_bytes and not step.is_kept:
             self._kept_bytes -= size
             step.writes = [replace(one, content=None) for one in step.writes]
         if self._has_order:

@@ -130,13 +130,14 @@ class ShownCopy(Record):
 
 class Visit(Record):
     """One execution of a statement on the way of an element, with one element that it wrote ``before`` and
-    after; None if it is unknown.
+    after; None if it is not finite, or not known. ``after`` is known if it ``is_kept``.
     """
 
     step: int
     loops: tuple[tuple[str, int], ...]
     before: float | None
     after: float | None
+    is_kept: bool = True
 
 
 class WayPart(Record):

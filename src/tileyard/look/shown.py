@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -106,7 +107,8 @@ class _Packer:
             for name in (*self._tiles, *outputs)
             if name in history.shapes
         }
-        self._now: dict[str, Array | None] = {}
+        self._now: dict[str, Array] = {}
+        self._lost: dict[str, Array] = {}  # which elements have a content that was not kept
         self._states: dict[State, int] = {}
         self.shown = Shown(window=window)
 
@@ -147,9 +149,7 @@ class _Packer:
                 skipped += 1
                 dirty |= set(self._apply(step))
                 continue
-            before = tuple(
-                part for name in sorted(dirty) if (part := self._whole(name)) is not None
-            )
+            before = tuple(self._filled(name, *self._windows[name]) for name in sorted(dirty))
             self._apply(step)
             writes = (self._part(access, with_content=True) for access in step.writes)
             reads = (self._part(access) for access in step.reads)
@@ -193,30 +193,26 @@ class _Packer:
         shape = self._history.shapes[name]
         if name not in self._now:
             self._now[name] = np.full(shape, np.nan, np.float32)
-        array = self._now[name]
-        if array is not None:
-            if access.content is None:
-                self._now[name] = None  # from here on it is unknown
-            elif access.elements is not None:
-                array.reshape(-1)[access.elements] = access.content
-            else:
-                box = tuple(
-                    slice(s, s + e) for s, e in zip(access.starts, access.extents, strict=True)
-                )
-                array[box] = access.content
+            self._lost[name] = np.zeros(shape, np.bool_)
+        array, lost = self._now[name], self._lost[name]
+        if access.elements is not None:
+            array, lost = array.reshape(-1), lost.reshape(-1)
+            where: Any = access.elements
+        else:
+            where = tuple(
+                slice(s, s + e) for s, e in zip(access.starts, access.extents, strict=True)
+            )
+        lost[where] = access.content is None
+        if access.content is not None:
+            array[where] = access.content
         yield name
 
-    def _whole(self, name: str) -> Part | None:
-        starts, extents = self._windows[name]
-        return self._filled(name, starts, extents)
-
     def _filled(self, name: str, starts: tuple[int, ...], extents: tuple[int, ...]) -> Part:
-        """A box with its present content."""
-        array = self._now.get(name)
-        if array is None:
-            return Part(buffer=name, starts=starts, extents=extents)
+        """A box with its present content; without if some of it was not kept."""
         box = tuple(slice(s, s + e) for s, e in zip(starts, extents, strict=True))
-        content = array[box]
+        if self._lost[name][box].any():
+            return Part(buffer=name, starts=starts, extents=extents)
+        content = self._now[name][box]
         first = content.reshape(-1)[:1]
         if content.size and (
             np.array_equal(content, np.broadcast_to(first, content.shape))

@@ -82,7 +82,13 @@ def _visit(history: History, link: Link) -> Visit:
         if access.buffer == name and access.covers(np.array([place]))[0]:
             after = access.value(place)
     before = history.value_before(name, place, step.index) if name in link.read else None
-    return Visit(step=step.index, loops=step.loops, before=_plain(before), after=_plain(after))
+    return Visit(
+        step=step.index,
+        loops=step.loops,
+        before=_plain(before),
+        after=_plain(after),
+        is_kept=after is not None,
+    )
 
 
 def _plain(value: float | None) -> float | None:

@@ -20,8 +20,9 @@ from tileyard.look.block_run import BlockRun
 from tileyard.look.looking import Looker, Subject
 from tileyard.look.patterns import Compared
 from tileyard.look.records import About, Look
-from tileyard.look.shown import with_source_names
+from tileyard.look.shown import pack, with_source_names
 from tileyard.look.slices import slice_back
+from tileyard.look.ways import describe_way
 from tileyard.measure.compare import Expected, compare
 from tileyard.verbs.look.view import render_look
 
@@ -555,14 +556,12 @@ def halves(X: float32[8], Y: out.float32[8]):
     ]
 
 
+LONG = SCAN.replace("serial(8)", "serial(64)").replace("[16]", "[128]").replace("bx * 8", "bx * 64")
+
+
 def test_long_loops_are_sampled() -> None:
     """The first two iterations and the last one are shown; what the others left is in the next step."""
-    text = (
-        SCAN.replace("serial(8)", "serial(64)")
-        .replace("[16]", "[128]")
-        .replace("bx * 8", "bx * 64")
-    )
-    found = look(text, text)
+    found = look(LONG, LONG)
     shown = [dict(step.loops).get("n") for step in found.steps]
     assert [n for n in dict.fromkeys(shown) if n is not None] == [0, 1, 63]
     (resumed,) = [step for step in found.steps if step.skipped]
@@ -610,3 +609,19 @@ def test_without_a_reference_nothing_is_called_right() -> None:
     subject = dataclasses.replace(subject_of(ROWS, ROWS), expected=None, refer=None)
     sentence = Looker(subject, lambda: 0.0).look().verdict.sentence
     assert sentence == "No element of this block was compared with a reference."
+
+
+def test_contents_beyond_the_limit_are_lost_by_element() -> None:
+    """What a shown step writes is known, also after steps whose contents were not kept."""
+    program = read_program(LONG)
+    run = BlockRun(program, arrays_of(program), (0,), lambda: False)
+    run.most_bytes = 0
+    run.record()
+    *_, resumed, last = pack(program, run.history, ["Y"]).steps
+    assert resumed.skipped
+    assert [(part.content, part.value) for part in resumed.before] == [(-1, ""), (-1, "")]
+    (part,) = last.writes
+    assert (part.buffer, part.starts) == ("Y", (63,))
+    assert float(part.value) == pytest.approx(float(run.outputs()["Y"][63]))
+    way = describe_way(run.history, slice_back(run.history, "Y", 63))
+    assert {visit.is_kept for part in way for visit in part.visits} == {True, False}

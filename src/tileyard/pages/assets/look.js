@@ -23,28 +23,28 @@
 
   // ---- replay -----------------------------------------------------------------------------
 
+  // The values of each buffer, and which of them are lost: their content was not kept.
   let tiles = new Map(), done = -1;
   function apply(part) {
     const buffer = byName.get(part.buffer);
     if (!buffer) return;
-    if (part.content < 0 && !part.value) {
-      const isShown = part.starts.every((at, axis) => at < buffer.starts[axis] + buffer.extents[axis] && at + part.extents[axis] > buffer.starts[axis]);
-      if (isShown) tiles.get(buffer.name).fill(NaN);  // its content was not kept
-      return;
-    }
+    const starts = part.starts.map((at, axis) => Math.max(at, buffer.starts[axis]));
+    const extents = starts.map((at, axis) => Math.min(part.starts[axis] + part.extents[axis], buffer.starts[axis] + buffer.extents[axis]) - at);
+    if (extents.some((size) => size <= 0)) return;
     const tile = tiles.get(buffer.name), values = part.content >= 0 ? content(part.content) : null;
-    const fill = number(part.value), rank = part.extents.length, total = product(part.extents);
-    const index = new Array(rank).fill(0);
+    const isLost = !values && !part.value, fill = isLost ? NaN : number(part.value);
+    const rank = extents.length, total = product(extents), index = new Array(rank).fill(0);
     for (let at = 0; at < total; at++) {
       let flat = 0;
-      for (let axis = 0; axis < rank; axis++) flat = flat * buffer.extents[axis] + index[axis] + part.starts[axis] - buffer.starts[axis];
-      tile[flat] = values ? values[at] : fill;
-      for (let axis = rank - 1; axis >= 0 && ++index[axis] === part.extents[axis]; axis--) index[axis] = 0;
+      for (let axis = 0; axis < rank; axis++) flat = flat * buffer.extents[axis] + index[axis] + starts[axis] - buffer.starts[axis];
+      tile.values[flat] = values ? values[at] : fill;
+      tile.lost[flat] = isLost ? 1 : 0;
+      for (let axis = rank - 1; axis >= 0 && ++index[axis] === extents[axis]; axis--) index[axis] = 0;
     }
   }
   function replay(to) {
     if (to < done || done < 0) {
-      tiles = new Map(data.buffers.map((one) => [one.name, new Float32Array(product(one.extents)).fill(NaN)]));
+      tiles = new Map(data.buffers.map((one) => [one.name, { values: new Float32Array(product(one.extents)).fill(NaN), lost: new Uint8Array(product(one.extents)) }]));
       done = -1;
     }
     while (done < to) {
@@ -118,11 +118,15 @@
     }
     return { low, high, missing, most: Math.max(Math.abs(low), Math.abs(high)) };
   }
-  function about(values, found) {
-    if (found.missing === values.length) return "nothing written yet, or undefined";
-    const rest = found.missing ? `, ${found.missing} undefined` : "";
+  function about(values, found, lost = 0) {
+    const missing = found.missing - lost;
+    if (missing === values.length) return "nothing written yet, or undefined";
+    if (lost === values.length) return "values were not kept, to save memory";
+    const rest = (lost ? `, ${lost} not kept` : "") + (missing ? `, ${missing} undefined` : "");
+    if (found.missing === values.length) return rest.slice(2);
     return found.low > found.high ? `only infinities${rest}` : `from ${show(found.low)} to ${show(found.high)}${rest}`;
   }
+  const count = (lost) => lost.reduce((all, one) => all + one, 0);
   function figure(title, words, values, extents, most, side = 320, onpick = null) {
     const canvas = make("canvas", { role: "img", "aria-label": `${title}: ${words}` });
     if (onpick) {
@@ -142,16 +146,16 @@
     for (const box of document.querySelectorAll("[data-output]")) {
       const output = data.outputs[Number(box.dataset.output)], buffer = byName.get(output.name);
       replay(data.steps.length - 1);
-      const got = tiles.get(output.name).slice(), where = `${output.name}[${place(buffer.starts, buffer.extents)}]`;
+      const { values: got, lost } = tiles.get(output.name), where = `${output.name}[${place(buffer.starts, buffer.extents)}]`;
       const found = range(got), children = [];
       if (output.want >= 0) {
         const want = content(output.want), mask = content(output.mask);
         const most = Math.max(range(want).most, 1e-30);
         const wrong = got.map((_, at) => (mask[at] ? 1 : 0));
-        children.push(figure("the kernel's", `${where}, ${about(got, found)}`, got, buffer.extents, most));
+        children.push(figure("the kernel's", `${where}, ${about(got, found, count(lost))}`, got, buffer.extents, most));
         children.push(figure("the reference's", `${where}, ${about(want, range(want))}`, want, buffer.extents, most));
         children.push(figure("wrong elements", `${output.wrong.toLocaleString("en")} of ${output.total.toLocaleString("en")}, coloured`, wrong, buffer.extents, 1));
-      } else children.push(figure("the kernel's", `${where}, ${about(got, found)}`, got, buffer.extents, found.most));
+      } else children.push(figure("the kernel's", `${where}, ${about(got, found, count(lost))}`, got, buffer.extents, found.most));
       box.replaceChildren(...children);
     }
   }
@@ -197,10 +201,10 @@
     const rest = data.buffers.filter((one) => !used.includes(one) && one.first >= 0 && one.first <= step.index && step.index <= one.last);
     find("tiles").replaceChildren(
       ...[...used, ...rest].map((one) => {
-        const values = tiles.get(one.name), found = range(values);
+        const { values, lost } = tiles.get(one.name), found = range(values);
         const how = [written.has(one.name) && "written now", read.has(one.name) && "read now"].filter(Boolean).join(", ");
         const cut = one.extents.join() === one.shape.join() ? "" : ` shown: [${place(one.starts, one.extents)}];`;
-        const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")}${one.layout && `, ${one.layout}`};${cut} ${about(values, found)}${how ? `; ${how}` : ""}`;
+        const text = `${one.scope}, ${one.dtype}, ${one.shape.join(" x ")}${one.layout && `, ${one.layout}`};${cut} ${about(values, found, count(lost))}${how ? `; ${how}` : ""}`;
         const made = figure(one.name, text, values, one.extents, found.most, how ? 300 : 150, (row, column) => { picked = { buffer: one.name, row, column }; isChosen = true; drawValues(); });
         made.classList.toggle("small", !how);
         made.classList.toggle("written", written.has(one.name));
@@ -217,7 +221,7 @@
     const buffer = byName.get(picked.buffer);
     if (!buffer) return;
     const focus = document.activeElement ? document.activeElement.id : "";
-    const rows = rowsOf(buffer.extents), columns = columnsOf(buffer.extents), values = tiles.get(buffer.name);
+    const rows = rowsOf(buffer.extents), columns = columnsOf(buffer.extents), { values, lost } = tiles.get(buffer.name);
     picked.row = Math.max(0, Math.min(picked.row, rows - 1)) || 0;
     picked.column = Math.max(0, Math.min(picked.column, columns - 1)) || 0;
     const top = Math.max(0, Math.min(picked.row - SIDE / 2, rows - SIDE)), left = Math.max(0, Math.min(picked.column - SIDE / 2, columns - SIDE));
@@ -237,7 +241,7 @@
     for (let y = top; y < Math.min(top + SIDE, rows); y++) {
       const row = make("tr", {}, make("th", { scope: "row" }, line(y)));
       for (let x = left; x < Math.min(left + SIDE, columns); x++)
-        row.append(make("td", { class: y === picked.row && x === picked.column ? "picked" : null }, show(values[y * columns + x])));
+        row.append(make("td", { class: y === picked.row && x === picked.column ? "picked" : null }, lost[y * columns + x] ? "not kept" : show(values[y * columns + x])));
       body.append(row);
     }
     find("values").replaceChildren(

@@ -226,7 +226,7 @@ def _visit(one: Visit) -> dict[str, str]:
         "step": str(one.step),
         "loops": _loops(one.loops),
         "before": "" if one.before is None else say_number(one.before),
-        "after": say_number(one.after),
+        "after": say_number(one.after) if one.is_kept else "not kept",
         "added": say_number((one.after or 0.0) - (one.before or 0.0)) if has_both else "",
     }
 
