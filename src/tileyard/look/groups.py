@@ -2,7 +2,7 @@
 place in the output, and the statements that took part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,20 +30,22 @@ class Group:
     is_sampled: bool = False
 
 
-def group_wrong(history: History, output: str, places: Flat, values: Array) -> list[Group]:
+def group_wrong(
+    history: History, output: str, places: Flat, values: Array, is_late: Callable[[], bool]
+) -> list[Group]:
     """The groups of the wrong elements of an output with these ``values``: that of the first element first,
-    then the larger ones.
+    then the larger ones. Samples have one element once it ``is_late``.
     """
     writers = np.full(places.size, -1, np.int64)
     for step, _, part in history.last_writes(output, places, len(history.steps)):
-        writers[np.isin(places, part)] = step.number
+        writers[np.searchsorted(places, part)] = step.number
     with np.errstate(all="ignore"):
         kinds = 2 * writers + np.isfinite(values[places].astype(np.float64))
     groups = [
         group
         for kind in np.unique(kinds)
         for region in _regions(history.shapes[output], places[kinds == kind])
-        for group in _by_statements(history, Group(output=output, places=region))
+        for group in _by_statements(history, Group(output=output, places=region), is_late)
     ]
     first = int(places[0])
     return sorted(groups, key=lambda one: (first not in one.places[:1], -one.places.size))
@@ -67,11 +69,13 @@ def _regions(shape: tuple[int, ...], places: Flat) -> Iterator[Flat]:
     yield places
 
 
-def _by_statements(history: History, group: Group) -> Iterator[Group]:
+def _by_statements(history: History, group: Group, is_late: Callable[[], bool]) -> Iterator[Group]:
     """The group, or one for each element of a sample for which other statements took part."""
     spread = np.unique(np.linspace(0, group.places.size - 1, SAMPLES).astype(np.int64))
     found: dict[frozenset[int], Group] = {}
     for at in spread.tolist():
+        if found and is_late():
+            break
         numbers = slice_back(history, group.output, int(group.places[at])).numbers()
         one = replace(group, places=np.roll(group.places, -at), numbers=tuple(numbers))
         found.setdefault(frozenset(numbers), one)

@@ -45,8 +45,10 @@ from tileyard.look.ways import Ablation, Refer, describe_way
 from tileyard.reduce.edits import all_buffers
 from tileyard.sync.words import Words
 
-SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S = 1.0, 3.0, 2.5, 1.0
-"""CPU seconds for the search for a wrong block, its record, the search for a repair, and influences."""
+SEARCH_S, RECORD_S, REPAIR_S, INFLUENCE_S, FOLLOW_S = 1.0, 3.0, 2.5, 1.0, 1.0
+"""CPU seconds for the search for a wrong block, its record, the search for a repair, influences, and
+following elements back: first to group them, then one of each group but the first.
+"""
 BLOCK_S = 3.0
 """CPU seconds that a block may take longer than the search for a wrong one: it may never end."""
 MOST_WAYS = 8
@@ -119,10 +121,13 @@ class Looker:
             self._notes.append("The block takes too long: only its first steps were recorded.")
         shown = pack(subject.program, run.history, list(run.outputs()))
         wrong = self._find_wrong(run, blocks.index(chosen) + 1 if blocks else 1)
+        is_late = self._within(FOLLOW_S)
         groups = [
             group
             for output, places in wrong.items()
-            for group in group_wrong(run.history, output, places, run.outputs()[output].reshape(-1))
+            for group in group_wrong(
+                run.history, output, places, run.outputs()[output].reshape(-1), is_late
+            )
         ]
         ways, verdict = self._judge(run, chosen, groups)
         layouts = find_layouts(subject.program, subject.architecture)
@@ -309,6 +314,7 @@ class Looker:
             reads=tuple(suspects_of_influences(measured, namer)),
             pattern="" if is_order else self._pattern,
         )
+        is_late = self._within(FOLLOW_S)
         ways = tuple(
             replace(
                 self._way(
@@ -317,6 +323,7 @@ class Looker:
                 group=describe_group(run.history, one),
             )
             for one in groups[:MOST_WAYS]
+            if one is groups[0] or not is_late()
         )
         return ways, conclude(namer, ways[0], evidence)
 

@@ -121,7 +121,6 @@ class Seeker:
         self._problem = problem
         self._now = now
         self._is_late = is_late
-        self._is_strict = False
         began_s = now()
         own = QuickRun(problem.program, problem.arrays, is_late)
         for block in problem.blocks:
@@ -140,15 +139,11 @@ class Seeker:
             if isinstance(part, Const) and is_float(part.dtype)
         }
 
-    def _run(self, program: Program, blocks: Sequence[Block]) -> QuickRun:
-        run = self._open(program)
-        for block in blocks:
-            run.run_block(block)
-        return run
-
     def _open(self, program: Program) -> QuickRun:
         ends_at = self._now() + self._most_s
-        run = QuickRun(program, self._problem.arrays, lambda: self._now() > ends_at)
+        run = QuickRun(
+            program, self._problem.arrays, lambda: self._now() > ends_at or self._is_late()
+        )
         run.is_strict = self._is_strict
         return run
 
@@ -171,13 +166,15 @@ class Seeker:
                 found.has_enough = True
             if found.has_enough or self._is_late():
                 break
-            found.tried += 1
+            is_solved = False
             for solved in self._solve(change):
+                is_solved = True
                 blocks = self._count_right(solved)
                 if blocks:
                     repair = replace(self._describe(change, solved.program), blocks=blocks)
                     kind = found.partial if solved.left else found.repairs
                     kind.append(replace(repair, found=solved.number, left=solved.left))
+            found.tried += is_solved or not self._is_late()
         return found
 
     def _describe(self, change: Change, program: Program) -> Repair:
@@ -267,8 +264,10 @@ class Seeker:
         def miss(value: float) -> float:
             program = change.apply(self._problem.program, value)
             try:
-                blocks = self._problem.blocks[: None if self._problem.needs_all else 1]
-                return self._run(program, blocks).value(output, place) - want
+                run = self._open(program)
+                for block in self._problem.blocks[: None if self._problem.needs_all else 1]:
+                    run.run_block(block)
+                return run.value(output, place) - want
             except _FAILURES:
                 return math.nan
 
@@ -288,6 +287,8 @@ class Seeker:
                 break
         best: _Solved | None = None
         for number in self._candidates(right):
+            if self._is_late():
+                break
             program = change.apply(self._problem.program, number.value)
             wrong = self._count_wrong(program)
             if wrong is not None and (best is None or wrong < best.left):

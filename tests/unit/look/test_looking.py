@@ -17,9 +17,11 @@ from tileyard.ir.text import read_program
 from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
 from tileyard.look.block_run import BlockRun
+from tileyard.look.groups import group_wrong
 from tileyard.look.looking import Looker, Subject
 from tileyard.look.patterns import Compared
 from tileyard.look.records import About, Look
+from tileyard.look.repairs import Problem, Seeker
 from tileyard.look.shown import pack, with_source_names
 from tileyard.look.slices import slice_back
 from tileyard.look.ways import describe_way
@@ -346,6 +348,34 @@ def test_a_sum_in_the_place_of_a_mean_is_described() -> None:
     assert "(checked in all 128 elements); 16 is N." in found.sentence
 
 
+def test_no_change_is_tried_beyond_the_limit() -> None:
+    """The search for a number ends as well, within one body of a changed Program."""
+    wrong = SCAN.replace("* 2.0", "* 3.0")
+    subject = subject_of(wrong, SCAN)
+    asked: list[bool] = []  # each time that the clock is read, whether the limit has passed
+    late = 40
+
+    def now() -> float:
+        asked.append(len(asked) > late)
+        return 0.0
+
+    problem = Problem(
+        program=subject.program,
+        arrays=subject.arrays,
+        expected=subject.expected or (),
+        blocks=[(0,), (1,)],
+        output="Y",
+        place=1,
+        is_whole=True,
+    )
+    number = wrong.split("\n").index("            sum[0] = sum[0] - X[bx * 8 + n] * 3.0")
+    (at,) = [number_ for number_, one in subject.lines.items() if one.line == number]
+    found = Seeker(problem, now, lambda: len(asked) > late).search([at])
+    assert sum(asked) < 8
+    assert found.tried < found.total
+    assert not found.repairs
+
+
 @pytest.mark.parametrize(
     ("share", "change"),
     [
@@ -536,9 +566,7 @@ def test_wrong_elements_are_grouped_by_statement_and_region() -> None:
     assert "One element of each is followed." in text
 
 
-def test_elements_of_one_statement_with_other_statements_behind_them_are_two_groups() -> None:
-    """As behind a tile that two loops have filled, of which one is wrong."""
-    right = """
+HALVES = """
 def halves(X: float32[8], Y: out.float32[8]):
     threads(32)
     x: fragment.float32[8]
@@ -549,7 +577,11 @@ def halves(X: float32[8], Y: out.float32[8]):
         x[j + 4] = X[j + 4] * 3.0
     copy(x, Y)
 """
-    found = look(right.replace("* 2.0", "* 5.0").replace("* 3.0", "* 7.0"), right)
+
+
+def test_elements_of_one_statement_with_other_statements_behind_them_are_two_groups() -> None:
+    """As behind a tile that two loops have filled, of which one is wrong."""
+    found = look(HALVES.replace("* 2.0", "* 5.0").replace("* 3.0", "* 7.0"), HALVES)
     assert [(way.index, way.group) for way in found.ways] == [
         ((0,), "some of 8 in Y[0:8]"),
         ((5,), "some of 8 in Y[0:8]"),
@@ -557,6 +589,15 @@ def halves(X: float32[8], Y: out.float32[8]):
 
 
 LONG = SCAN.replace("serial(8)", "serial(64)").replace("[16]", "[128]").replace("bx * 8", "bx * 64")
+
+
+def test_groups_are_not_sampled_beyond_the_limit() -> None:
+    """A sample has one element then, and the groups of other statements and regions are still told apart."""
+    run = recorded(HALVES.replace("* 2.0", "* 5.0").replace("* 3.0", "* 7.0"), ())
+    (values,) = run.outputs().values()
+    late = group_wrong(run.history, "Y", np.arange(8), values, lambda: True)
+    assert [(one.places.tolist(), one.is_sampled) for one in late] == [(list(range(8)), False)]
+    assert len(group_wrong(run.history, "Y", np.arange(8), values, lambda: False)) == 2
 
 
 def test_long_loops_are_sampled() -> None:
