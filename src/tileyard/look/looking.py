@@ -98,6 +98,7 @@ class Looker:
                 "so few do not count as wrong here."
             )
         self._missing: tuple[str, int] | None = None
+        self._fails = False
         self._is_shared = not are_blocks_apart(subject.program)
         self._others: QuickRun | None = None
         self._pattern = ""
@@ -177,7 +178,8 @@ class Looker:
                 done.append(one)
                 run.run_block(one)
         except KernelFault:
-            if len(done) == 1 or not run.is_late():
+            self._fails = not run.is_late()
+            if len(done) == 1 or self._fails:
                 return done[-1]
             middle = done.pop()
             run.forget_block()
@@ -289,11 +291,19 @@ class Looker:
             findings.insert(
                 0, namer.suspect(max(number, 0), "failed", f"the kernel fails here: {run.fault}")
             )
+        stops = [one.number for one in findings if one.how == "failed"]
         if not groups and self._missing is not None:
             return self._judge_missing(run, block, *self._missing)
         if not groups:
+            search, sizes = None, ""
+            if stops and self._fails:
+                search, sizes = self._search(block, "", -1, stops, tries_all=True)
             evidence = Evidence(
-                findings=findings, is_whole=run.is_whole, is_compared=self._is_compared
+                findings=findings,
+                is_whole=run.is_whole,
+                is_compared=self._is_compared,
+                search=search,
+                sizes=sizes,
             )
             return (), conclude(namer, None, evidence)
         output, first = groups[0].output, int(groups[0].places[0])
@@ -303,7 +313,7 @@ class Looker:
         measured: tuple[Influence, ...] = ()
         if not is_order:
             measured = self._measure(run.history, block, output, first)
-            numbers = groups[0].numbers
+            numbers = [*stops, *groups[0].numbers]
             search, sizes = self._search(block, output, first, numbers, tries_all=is_undefined)
         explain = is_order or (is_undefined and search is not None and not search.repairs)
         evidence = Evidence(
@@ -393,14 +403,16 @@ class Looker:
         *,
         tries_all: bool = False,
     ) -> tuple[Search | None, str]:
-        """Try changes, with smaller sizes if the mistake shows there, too; None if a block itself fails."""
+        """Try changes, with smaller sizes if the mistake shows there, too; None if a block does not end."""
         is_late = self._within(REPAIR_S)
         problem = self._shrink() or self._state(self._subject, block, output, place)
         wanted = with_outer(self._subject.program, numbers)
         try:
             seeker = Seeker(problem, self._now, is_late)
         except KernelFault as fault:
-            self._notes.append(f"No change was tried, as one of the blocks fails: {fault.message}.")
+            self._notes.append(
+                f"No change was tried, as one of the blocks does not end: {fault.message}."
+            )
             return None, problem.sizes
         return seeker.search(wanted, tries_all=tries_all), problem.sizes
 
@@ -444,27 +456,33 @@ class Looker:
         """The problem as it shows in another subject; None if it doesn't before it is late."""
         run = QuickRun(subject.program, subject.arrays, is_late)
         blocks = list(list_blocks(subject.program))
+        has_failed = False
         try:
             for one in blocks:
                 run.run_block(one)
         except KernelFault:
+            if not self._fails or is_late():
+                return None
+            has_failed = True
+        wrong = run.wrong(subject.expected or ())
+        if not wrong and not has_failed:
             return None
-        for name, places in run.wrong(subject.expected or ()).items():
-            first = blocks[int(run.writers[name].reshape(-1)[places[0]]) - 1]
-            return Problem(
-                program=subject.program,
-                arrays=subject.arrays,
-                expected=subject.expected or (),
-                blocks=blocks if self._is_shared else sorted(blocks, key=lambda one: one != first),
-                output=name,
-                place=int(places[0]),
-                is_whole=True,
-                needs_all=self._is_shared or _has_share(subject),
-                sizes=subject.sizes,
-                numbers=subject.numbers,
-                is_scaled=bool(self._pattern),
-            )
-        return None
+        name, place = next(((name, int(some[0])) for name, some in wrong.items()), ("", -1))
+        number = int(run.writers[name].reshape(-1)[place]) if wrong else run.count
+        first = blocks[number - 1]
+        return Problem(
+            program=subject.program,
+            arrays=subject.arrays,
+            expected=subject.expected or (),
+            blocks=blocks if self._is_shared else sorted(blocks, key=lambda one: one != first),
+            output=name,
+            place=place,
+            is_whole=True,
+            needs_all=self._is_shared or _has_share(subject),
+            sizes=subject.sizes,
+            numbers=subject.numbers,
+            is_scaled=bool(self._pattern),
+        )
 
     # ---- what is shown ----------------------------------------------------------------------
 

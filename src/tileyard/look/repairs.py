@@ -80,11 +80,11 @@ class Search:
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Wrong results: the Program, its inputs, what is expected, the ``blocks`` that have to be right, and
-    one wrong element. With ``is_whole`` these are all blocks, and no element may be missing; else a
-    change is also tried on the ``rest``, if there is time. If it ``needs_all``, results count once all
-    ``blocks`` have run: they see what others wrote, or a share of the elements may be wrong. ``sizes`` are
-    in words, ``numbers`` by name. It ``is_scaled`` if the reference is known to be the kernel's value with
-    a factor or summand.
+    one wrong element, ``place`` -1 if the Program fails before it has written one. With ``is_whole`` these
+    are all blocks, and no element may be missing; else a change is also tried on the ``rest``, if there is
+    time. If it ``needs_all``, results count once all ``blocks`` have run: they see what others wrote, or a
+    share of the elements may be wrong. ``sizes`` are in words, ``numbers`` by name. It ``is_scaled`` if the
+    reference is known to be the kernel's value with a factor or summand.
     """
 
     program: Program
@@ -112,7 +112,7 @@ class _Solved:
 
 class Seeker:
     """Tries changes on the ``blocks`` of a problem, the one with the wrong element first. Raises KernelFault
-    if the Program itself fails there, or does not end before it is late.
+    if the Program itself does not end before it is late.
     """
 
     def __init__(
@@ -123,14 +123,19 @@ class Seeker:
         self._is_late = is_late
         began_s = now()
         own = QuickRun(problem.program, problem.arrays, is_late)
-        for block in problem.blocks:
-            own.run_block(block)
+        self._fails = not all(_try(own, block) for block in problem.blocks)
+        if self._fails and is_late():
+            raise KernelFault("it takes too long")
         self._most_s = SLOWER * (now() - began_s) + SPARE_S
-        self._least, self._is_strict = own.written_count(), not own.has_slow
+        if self._fails:  # how long it would have taken is not known
+            self._most_s *= SLOWER
+        self._least, self._is_strict = own.written_count(), not own.has_slow and not self._fails
         self._wrong = own.wrong(problem.expected)
         self._total = _count(self._wrong)
-        expects = problem.expected[list(own.writers).index(problem.output)]
-        self._want = float(expects.values(np.array([problem.place]))[0])
+        self._want = math.nan
+        if problem.place >= 0:
+            expects = problem.expected[list(own.writers).index(problem.output)]
+            self._want = float(expects.values(np.array([problem.place]))[0])
         self._known = {
             float(part.value): number
             for number, stmt in number_statements(problem.program)
@@ -227,31 +232,37 @@ class Seeker:
 
     def _is_better(self, wrong: Mapping[str, Flat]) -> bool:
         """Whether nothing is wrong, or only what was wrong before but for the wanted element."""
-        if not wrong or not self._problem.is_whole:
+        if not wrong or not self._problem.is_whole or self._fails:
             return not wrong
         return self._problem.place not in wrong.get(self._problem.output, ()) and all(
             np.isin(places, self._wrong.get(name, ())).all() for name, places in wrong.items()
         )
 
     def _count_right(self, solved: _Solved) -> int:
-        """The number of blocks that are right, of all for which there is time; 0 if one of them is wrong."""
+        """The number of blocks that are right, of all for which there is time; 0 if one of them is wrong. If
+        the Program itself fails, nothing but all blocks shows that no element is missing.
+        """
         problem, program = self._problem, solved.program
         if not problem.rest:
             return len(problem.blocks)
         own, run = (
             QuickRun(one, problem.arrays, self._is_late) for one in (problem.program, program)
         )
+        fails = self._fails
         for block in problem.rest:
-            try:
-                own.run_block(block)
-                run.run_block(block)
-            except _FAILURES:
-                if not self._is_late():
-                    return 0
-            if self._is_late():
+            has_failed = not fails and not _try(own, block)
+            is_right = _try(run, block)
+            if self._is_late():  # it may have been cut off
+                own.forget_block()
+                run.forget_block()
                 break
+            fails = fails or has_failed
+            if not is_right:
+                return 0
         is_whole = run.count == len(problem.rest)
         if run.wrong(problem.expected) or (is_whole and run.missing(problem.expected)):
+            return 0
+        if fails and not is_whole:
             return 0
         if run.written_count() < own.written_count():
             return 0
@@ -260,6 +271,8 @@ class Seeker:
     def _solve_hole(self, change: Change) -> Iterator[_Solved]:
         """Look for a number, by the secant method, with which the wrong element is right."""
         output, place, want = self._problem.output, self._problem.place, self._want
+        if not math.isfinite(want):
+            return
 
         def miss(value: float) -> float:
             program = change.apply(self._problem.program, value)
@@ -310,6 +323,15 @@ class Seeker:
         for value in dict.fromkeys([*near, found, *named]):
             names = tuple(list_names(value, sizes))
             yield Number(value=value, same_as=self._known.get(value, -1), names=names)
+
+
+def _try(run: QuickRun, block: Block) -> bool:
+    """Run a block; whether it did not fail."""
+    try:
+        run.run_block(block)
+    except _FAILURES:
+        return False
+    return True
 
 
 def _count(wrong: Mapping[str, Flat]) -> int:

@@ -129,28 +129,66 @@ class Evidence:
 
 def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
     """The verdict on a wrong element, or on a block without one, from all that was found."""
-    findings, search = tuple(evidence.findings), evidence.search
-    if way is None:
-        return _conclude_without(evidence)
-    index = ", ".join(map(str, way.index))
-    wrong = f"{way.output}[{index}] is {say_number(way.got)}, and the reference has {say_number(way.want)}"
-    pattern = f" {evidence.pattern[0].upper()}{evidence.pattern[1:]}." if evidence.pattern else ""
-    limits = [] if search is None else [_about_search(search)]
+    search = evidence.search
     repairs = () if search is None else tuple(suspects_of_repairs(search, namer, evidence.sizes))
-    if findings and evidence.explain:
-        answer, found = f"see {_at(findings)}: {findings[0].why}", findings
-    elif search is not None and repairs:
-        small = find_small(search.repairs)
-        likely = sorted((one for one in repairs if one.number in small), key=lambda one: one.line)
-        verb, each = ("is", "") if len(likely) == 1 else ("are", " each")
-        where = _tried_at(search, search.repairs, evidence.sizes)
-        answer = f"{_at(likely)} {verb} where a small change{each} makes all results right{where}"
-        found = (*repairs, *findings)
+    if way is None:
+        sentence, found = _conclude_without(evidence, repairs)
+    else:
+        sentence, found = _conclude_about(namer, way, evidence, repairs)
+    limits = [] if search is None else [_about_search(search)]
+    if repairs:
         limits.append(
             f"Such a change was found in {count_of(len(repairs), 'statement')}; "
             "a mistake that takes a larger change cannot be excluded"
         )
         limits += [f"Line {one.line}: {one.why}" for one in evidence.reads]
+    return Verdict(
+        sentence=sentence,
+        suspects=tuple(dict.fromkeys(found)),
+        limits=tuple(f"{one}." for one in limits),
+        tried=0 if search is None else search.tried,
+        total=0 if search is None else search.total,
+        sizes=evidence.sizes,
+    )
+
+
+def _conclude_without(
+    evidence: Evidence, repairs: Sequence[Suspect]
+) -> tuple[str, Sequence[Suspect]]:
+    """The sentence and the suspects if no element is known to be wrong."""
+    findings, search = evidence.findings, evidence.search
+    sentence, in_this = "No element of this block is wrong", " in this run"
+    if not evidence.is_compared:
+        sentence, in_this = "No element of this block was compared with a reference", ""
+    if not findings:
+        if not evidence.is_whole:
+            sentence = (
+                "Only the first steps of the block could be recorded: --limit gives more time"
+            )
+        return f"{sentence}.", ()
+    where = f"see {_at(findings)}: {findings[0].why}"
+    if findings[0].how != "failed":
+        return f"{sentence}{in_this}, but {where}.", findings
+    if search is None or not repairs:
+        return f"The block stops, {where}.", findings
+    answer = _say_where(search, repairs, evidence.sizes)
+    return f"The block stops, {where}; {answer}.", (*repairs, *findings)
+
+
+def _conclude_about(
+    namer: Namer, way: Way, evidence: Evidence, repairs: Sequence[Suspect]
+) -> tuple[str, Sequence[Suspect]]:
+    """The sentence and the suspects of a wrong element."""
+    findings, search = evidence.findings, evidence.search
+    index = ", ".join(map(str, way.index))
+    wrong = f"{way.output}[{index}] is {say_number(way.got)}, and the reference has {say_number(way.want)}"
+    pattern = f" {evidence.pattern[0].upper()}{evidence.pattern[1:]}." if evidence.pattern else ""
+    found: Sequence[Suspect]
+    if findings and evidence.explain:
+        answer, found = f"see {_at(findings)}: {findings[0].why}", findings
+    elif search is not None and repairs:
+        answer = _say_where(search, repairs, evidence.sizes)
+        found = (*repairs, *findings)
     elif search is not None and search.partial:
         best = _list_best(search)
         some = tuple(suspects_of_repairs(replace(search, repairs=best), namer, evidence.sizes))
@@ -170,30 +208,16 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         took = count_of(len(way.parts), "statement")
         answer = f"the wrong statement was not found among the {took} that took part"
         found = findings
-    return Verdict(
-        sentence=f"{wrong}: {answer}.{pattern}",
-        suspects=tuple(dict.fromkeys(found)),
-        limits=tuple(f"{one}." for one in limits),
-        tried=0 if search is None else search.tried,
-        total=0 if search is None else search.total,
-        sizes=evidence.sizes,
-    )
+    return f"{wrong}: {answer}.{pattern}", found
 
 
-def _conclude_without(evidence: Evidence) -> Verdict:
-    """The verdict on a block without a wrong element."""
-    findings = tuple(evidence.findings)
-    sentence = "No element of this block is wrong"
-    if not evidence.is_compared:
-        sentence = "No element of this block was compared with a reference"
-    if findings and findings[0].how == "failed":
-        sentence = f"The block stops, see {_at(findings)}: {findings[0].why}"
-    elif findings:
-        in_this = " in this run" if evidence.is_compared else ""
-        sentence += f"{in_this}, but see {_at(findings)}: {findings[0].why}"
-    elif not evidence.is_whole:
-        sentence = "Only the first steps of the block could be recorded: --limit gives more time"
-    return Verdict(sentence=f"{sentence}.", suspects=findings)
+def _say_where(search: Search, repairs: Sequence[Suspect], sizes: str) -> str:
+    """Which statements have a small change that makes all results right."""
+    small = find_small(search.repairs)
+    likely = sorted((one for one in repairs if one.number in small), key=lambda one: one.line)
+    verb, each = ("is", "") if len(likely) == 1 else ("are", " each")
+    where = _tried_at(search, search.repairs, sizes)
+    return f"{_at(likely)} {verb} where a small change{each} makes all results right{where}"
 
 
 def _list_best(search: Search) -> list[Repair]:

@@ -376,6 +376,44 @@ def test_no_change_is_tried_beyond_the_limit() -> None:
     assert not found.repairs
 
 
+FAULTS = {
+    "after right elements": ("Y[bx * 8 + n] = sum[0]", "Y[bx * 8 + n] = sum[n // 7]"),
+    "after wrong elements": ("Y[bx * 8 + n] = sum[0]", "Y[bx * 8 + n] = sum[n // 3]"),
+    "before all elements": ("Y[bx * 8 + n] = sum[0]", "Y[bx * 8 + n] = sum[1]"),
+    "in the second block": ("Y[bx * 8 + n] = sum[0]", "Y[bx * 8 + n] = sum[(bx * 8 + n) // 15]"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_change_without_the_fault_repairs_a_kernel_that_fails(case: str) -> None:
+    """If all results are right with it; one that only leaves out what fails is no repair."""
+    old, new = FAULTS[case]
+    (line,) = [at for at, one in enumerate(SCAN.split("\n")) if old in one]
+    right = SCAN.replace("float32[1]", "float32[2]") if "wrong" in case else SCAN
+    verdict = look(right.replace(old, new), right).verdict
+    assert f"line {line} is where a small change makes all results right" in verdict.sentence
+    assert [one.line for one in verdict.suspects] == [line, line]
+    assert [one.how for one in verdict.suspects] == ["change", "failed"]
+    assert verdict.suspects[0].after
+
+
+def test_a_block_is_shown_after_one_that_fails() -> None:
+    """If blocks see what others wrote, what was there before is not known then."""
+    text = SPLIT.replace("sum[i] + A", "sum[i + 1 - bx // 2] + A")
+    found = Looker(subject_of(text, SPLIT), lambda: 0.0).look((2,))
+    assert found.verdict.suspects == ()
+    assert "A block before this one fails" in found.notes[-1]
+
+
+def test_a_kernel_that_fails_and_is_wrong_elsewhere_has_no_repair() -> None:
+    """No one change makes all right; the answer is where it fails."""
+    text = SCAN.replace("= sum[0]\n", "= sum[n // 7]\n").replace("* 2.0", "* 3.0")
+    verdict = look(text, SCAN).verdict
+    line = text.split("\n").index("        Y[bx * 8 + n] = sum[n // 7]")
+    assert f"see line {line}: sum[1] is outside its shape" in verdict.sentence
+    assert "none makes all results right" in verdict.limits[0]
+
+
 @pytest.mark.parametrize(
     ("share", "change"),
     [
