@@ -77,17 +77,20 @@ def test_the_page_leads_to_the_wrong_statement(cli: CommandLine, kernel: str) ->
 
 
 def test_a_number_that_is_missing_is_named_by_the_sizes(cli: CommandLine) -> None:
-    """A sum in the place of a mean: by how much it is off, where the factor may be, and what was tried."""
-    done = cli.run("look", "planted.py::mean", *arguments(("M=48", "N=256")), *LONG)
+    """A sum in the place of a mean: by how much it is off, where the factor may be, and what was tried. Of
+    two names that a number has with equal sizes, other sizes tell which is right.
+    """
+    done = cli.run("look", "planted.py::mean", *arguments(("M=256", "N=256")), *LONG)
     line = line_of(SOURCE, "T.reduce_sum(x, y, dim=1)")
     assert done.returncode == 1
     assert (
-        "The reference is 1/256 of the kernel's value everywhere (checked in all 48 elements); 256 is N."
-        in done.stdout
+        "The reference is 1/256 of the kernel's value everywhere (checked in all 256 elements); 256 is M "
+        "and N." in done.stdout
     )
     assert (
         f"planted.py:{line}: with `y[i] = y[i] * 0.015625, after this statement` all results are right "
-        "(tried at M=48, N=64); 0.015625 equals 1/N\n" in done.stdout
+        "(tried at M=64, N=64); 0.015625 equals 1/N, and not 1/M (tried at M=64, N=128); at the kernel's own "
+        "sizes with `y[i] = y[i] * 0.00390625, after this statement`\n" in done.stdout
     )
 
 

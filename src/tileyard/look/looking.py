@@ -1,5 +1,6 @@
 """Looks inside one block: chooses it, records it, and follows its first wrong elements back."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from tileyard.look.quick_run import (
     list_blocks,
 )
 from tileyard.look.records import About, Influence, Look, ShownOutput, ShownStatement, Verdict, Way
-from tileyard.look.repairs import Problem, Search, Seeker
+from tileyard.look.repairs import Problem, Repair, Search, Seeker
 from tileyard.look.shown import Shown, pack, with_source_names
 from tileyard.look.slices import slice_back
 from tileyard.look.verdict import (
@@ -74,22 +75,30 @@ class Subject:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-class Looker:
-    """Looks inside a block of a subject, within limits of CPU seconds, by ``now``, each times ``patience``.
-    ``smaller`` offers the kernel with smaller sizes, the smallest first, on which changes take less time.
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """The same kernel with other sizes: ``smaller`` ones, the smallest first, on which changes take less
+    time, and ``different`` ones, of which no two are equal.
     """
+
+    smaller: Callable[[], Iterable[Subject]] = tuple
+    different: Callable[[], Subject | None] = lambda: None
+
+
+class Looker:
+    """Looks inside a block of a subject, within limits of CPU seconds, by ``now``, times ``patience``."""
 
     def __init__(
         self,
         subject: Subject,
         now: Callable[[], float],
-        smaller: Callable[[], Iterable[Subject]] = tuple,
+        others: Others = Others(),
         patience: float = 1.0,
     ) -> None:
         self._subject = subject
         self._now = now
         self._patience = patience
-        self._smaller = smaller
+        self._sizes = others
         self._notes = list(subject.notes)
         share = max((one.share for one in subject.expected or ()), default=0.0)
         if share:
@@ -405,16 +414,47 @@ class Looker:
     ) -> tuple[Search | None, str]:
         """Try changes, with smaller sizes if the mistake shows there, too; None if a block does not end."""
         is_late = self._within(REPAIR_S)
-        problem = self._shrink() or self._state(self._subject, block, output, place)
+        own, problem = self._state(self._subject, block, output, place), self._shrink()
         wanted = with_outer(self._subject.program, numbers)
         try:
-            seeker = Seeker(problem, self._now, is_late)
+            seeker = Seeker(problem or own, self._now, is_late)
         except KernelFault as fault:
             self._notes.append(
                 f"No change was tried, as one of the blocks does not end: {fault.message}."
             )
-            return None, problem.sizes
-        return seeker.search(wanted, tries_all=tries_all), problem.sizes
+            return None, (problem or own).sizes
+        search = seeker.search(wanted, tries_all=tries_all)
+        self._name(search)
+        if problem is not None and any(one.found for one in search.repairs):
+            search.own_blocks = len(list(list_blocks(own.program)))
+            search.repairs = [
+                dataclasses.replace(one, own=self._retry(one, own)) for one in search.repairs
+            ]
+        return search, (problem or own).sizes
+
+    def _name(self, search: Search) -> None:
+        """Leave one name of a number that has several, if it is right with other sizes, too, by this name."""
+        if not any(one.found and len(one.found.names) > 1 for one in search.repairs):
+            return
+        subject = self._sizes.different()
+        if subject is None or not _is_alike(subject.program, self._subject.program):
+            return
+        problem = self._restate(subject, self._within(SEARCH_S))
+        for at, one in enumerate(search.repairs):
+            other = None if problem is None else self._retry(one, problem)
+            if problem is not None and one.found and other and other.found:
+                names, told_at = other.found.names, problem.sizes
+                found = dataclasses.replace(
+                    one.found, names=names, others=one.found.names, told_at=told_at
+                )
+                search.repairs[at] = dataclasses.replace(one, found=found)
+
+    def _retry(self, repair: Repair, problem: Problem) -> Repair | None:
+        """The same repair in another problem; None if it is none there, or if there is no time."""
+        try:
+            return Seeker(problem, self._now, self._within(SEARCH_S)).retry(repair)
+        except KernelFault:
+            return None
 
     def _state(self, subject: Subject, block: Block, output: str, place: int) -> Problem:
         blocks = list(list_blocks(subject.program))
@@ -439,7 +479,7 @@ class Looker:
         """The problem with the smallest sizes that show it, in as many dimensions of the grid."""
         own = self._subject.program
         is_late = self._within(SEARCH_S)
-        for subject in self._smaller():
+        for subject in self._sizes.smaller():
             if is_late():
                 return None
             has_few = any(

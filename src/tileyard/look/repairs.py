@@ -1,6 +1,7 @@
 """Looks for the wrong statement: which small change of one statement makes all results right."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,18 +34,23 @@ _FAILURES = (InvalidProgramError, BindError, KernelFault, ArithmeticError)
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number that was found, the statement that has it, too, or -1, and what it is in terms of sizes."""
+    """A number that was found, the statement that has it, too, or -1, and what it is in terms of sizes. Of
+    the ``others`` only ``names`` are right with the sizes ``told_at``.
+    """
 
     value: float
     same_as: int = -1
     names: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    told_at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
     """A change of one statement with which all results are right in ``blocks`` blocks, but for ``left``
     elements: the statement ``before`` and ``after`` as text, empty ``after`` if it is left out. ``found``
-    is a new number in it.
+    is a new number in it, and ``hole`` says which of those that are looked for in the statement. ``own`` is
+    the same repair at the kernel's own sizes, None if it was not tried there, or is none.
     """
 
     number: int
@@ -54,13 +60,16 @@ class Repair:
     blocks: int = 0
     left: int = 0
     found: Number | None = None
+    hole: int = -1
+    own: "Repair | None" = None
 
 
 @dataclass(kw_only=True)
 class Search:
     """The result of a search: the ``repairs``, and how many of ``total`` changes were ``tried``. It
     ``has_enough`` if it tried no larger change after it had found a small one. The Program has ``blocks``
-    blocks, and ``wrong`` elements; ``partial`` repairs make some of them right, and none wrong.
+    blocks, with the kernel's own sizes ``own_blocks``, and ``wrong`` elements; ``partial`` repairs make some
+    of them right, and none wrong.
     """
 
     repairs: list[Repair] = field(default_factory=list)
@@ -68,6 +77,7 @@ class Search:
     total: int = 0
     has_enough: bool = False
     blocks: int = 1
+    own_blocks: int = 1
     wrong: int = 0
     partial: list[Repair] = field(default_factory=list)
 
@@ -162,7 +172,9 @@ class Seeker:
         changes = all_changes.of(numbers) + all_changes.of(others)
         blocks = len(list(list_blocks(program)))
         found = Search(total=len(changes), blocks=blocks, wrong=self._total)
+        holes: Counter[int] = Counter()
         for change in changes:
+            holes[change.number] += change.hole is not None
             least = min((one.rank for one in found.repairs), default=change.rank)
             if change.is_extra and least < change.rank < LARGER:
                 found.total -= 1  # a better number for a constant is the same factor
@@ -178,9 +190,30 @@ class Seeker:
                 if blocks:
                     repair = replace(self._describe(change, solved.program), blocks=blocks)
                     kind = found.partial if solved.left else found.repairs
-                    kind.append(replace(repair, found=solved.number, left=solved.left))
+                    hole = holes[change.number] - 1 if solved.number else -1
+                    kind.append(replace(repair, found=solved.number, left=solved.left, hole=hole))
             found.tried += is_solved or not self._is_late()
         return found
+
+    def retry(self, repair: Repair) -> Repair | None:
+        """A repair that was found with other sizes, in terms of these; None if not all is right with it."""
+        problem, found = self._problem, repair.found
+        if found is None:
+            return None
+        changes = Changes(problem.program, is_scaled=problem.is_scaled).of([repair.number])
+        holes = [one for one in changes if one.hole is not None]
+        if repair.hole >= len(holes):
+            return None
+        change, named = holes[repair.hole], name_numbers(problem.numbers)
+        for value in dict.fromkeys(named[name] for name in found.names if name in named):
+            program = change.apply(problem.program, value)
+            if self._count_wrong(program) == 0:
+                blocks = self._count_right(_Solved(program=program, left=0))
+                if blocks:
+                    own = replace(self._describe(change, program), blocks=blocks)
+                    names = [one for one in found.names if named.get(one) == value]
+                    return replace(own, found=Number(value=value, names=tuple(names)))
+        return None
 
     def _describe(self, change: Change, program: Program) -> Repair:
         own = self._problem.program

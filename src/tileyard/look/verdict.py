@@ -44,7 +44,9 @@ class Namer:
         line = self.line(number.same_as)
         known = [f"is also in line {line}"] if line else []
         known += [f"equals {' and '.join(number.names)}"] if number.names else []
-        return f"; {number.value!r} {', and '.join(known)}"
+        wrong = [name for name in number.others if name not in number.names]
+        told = f", and not {' or '.join(wrong)} (tried at {number.told_at})" if wrong else ""
+        return f"; {number.value!r} {', and '.join(known)}{told}"
 
     def number_at(self, line: int) -> int:
         """The first statement of a line, -1 if there is none."""
@@ -85,8 +87,12 @@ def suspects_of_repairs(search: Search, namer: Namer, sizes: str) -> Iterator[Su
             if one.left
             else "all results are right"
         )
-        why = f"{what} {right}{where}{namer.explain(one.found)}{more}"
-        yield namer.suspect(one.number, "change", why, one)
+        own = ""
+        if one.own is not None:
+            some = _say_some(one.own.blocks, search.own_blocks)
+            own = f"; at the kernel's own sizes with `{one.own.after}`{f' (tried {some})' if some else ''}"
+        why = f"{what} {right}{where}{namer.explain(one.found)}{own}{more}"
+        yield namer.suspect(one.number, "change", why, one.own or one)
 
 
 def suspects_of_influences(influences: Sequence[Influence], namer: Namer) -> Iterator[Suspect]:
@@ -237,9 +243,13 @@ def find_small(repairs: Sequence[Repair]) -> frozenset[int]:
 def _tried_at(search: Search, repairs: Sequence[Repair], sizes: str) -> str:
     """At which sizes and in how many blocks the repairs were tried, in parentheses."""
     blocks = min(one.blocks for one in repairs)
-    some = f"in {blocks} of {count_of(search.blocks, 'block')}" if blocks < search.blocks else ""
+    some = _say_some(blocks, search.blocks)
     parts = [one for one in (f"at {sizes}" if sizes else "", some) if one]
     return f" (tried {', '.join(parts)})" if parts else ""
+
+
+def _say_some(blocks: int, total: int) -> str:
+    return f"in {blocks} of {count_of(total, 'block')}" if blocks < total else ""
 
 
 def _about_search(search: Search) -> str:

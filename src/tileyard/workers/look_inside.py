@@ -3,7 +3,7 @@
 import inspect
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tileyard.artifacts.arrays import get_array
@@ -12,7 +12,7 @@ from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Value
 from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
-from tileyard.look.looking import Looker, Subject
+from tileyard.look.looking import Looker, Others, Subject
 from tileyard.look.records import About
 from tileyard.measure.compare import Expected
 from tileyard.reduce.search import bind_numbers
@@ -37,7 +37,8 @@ def look_inside(found: Found, request: LookInside, objects: ObjectStore) -> Look
         opener = _Opener(found, request, objects)
         subject = opener.open(request.arguments)
         block = _find_block(subject, request)
-        looker = Looker(subject, time.process_time, opener.open_smaller, request.patience)
+        others = Others(smaller=opener.open_smaller, different=opener.open_different)
+        looker = Looker(subject, time.process_time, others, request.patience)
         return LookedInside(look=looker.look(block))
 
 
@@ -132,25 +133,51 @@ class _Opener:
 
     def open_smaller(self) -> Iterator[Subject]:
         """The kernel with smaller sizes, as far as it takes them, the smallest first."""
-        given = {**self._found.parameters.defaults, **self._request.arguments}
+        own = self._sizes()
         for factor in FACTORS:
             sizes = {
                 key: value // factor
-                for key, value in given.items()
-                if type(value) is int
-                and key not in self._request.config
-                and value % factor == 0
-                and value // factor >= SMALLEST
+                for key, value in own.items()
+                if value % factor == 0 and value // factor >= SMALLEST
             }
-            if not sizes:
-                continue
-            arguments = {**self._request.arguments, **sizes}
-            try:
-                self._found.require(arguments, self._request.config)
-                subject = self.open(arguments)
-            except TileyardError:
-                continue
-            yield subject
+            subject = self._try_sizes(sizes) if sizes else None
+            if subject is not None:
+                yield subject
+
+    def open_different(self) -> Subject | None:
+        """The kernel with small sizes of which no two are equal, None if it does not take them."""
+        own = self._sizes()
+        asked = {key: value for key, value in own.items() if key in self._request.arguments}
+        others = {**own, **self._request.config}
+        sizes = make_different(asked, [others[key] for key in others if key not in asked])
+        return self._try_sizes(sizes)
+
+    def _sizes(self) -> dict[str, int]:
+        """Whole numbers that are arguments, and not of the config."""
+        given = {**self._found.parameters.defaults, **self._request.arguments}
+        config = self._request.config
+        return {k: v for k, v in given.items() if type(v) is int and k not in config}
+
+    def _try_sizes(self, sizes: dict[str, int]) -> Subject | None:
+        arguments = {**self._request.arguments, **sizes}
+        try:
+            self._found.require(arguments, self._request.config)
+            return self.open(arguments)
+        except TileyardError:
+            return None
+
+
+def make_different(own: Mapping[str, int], fixed: Iterable[Value]) -> dict[str, int]:
+    """Sizes that are parts or multiples of the kernel's ``own``, the smallest that differ from each other and
+    from the ``fixed`` numbers.
+    """
+    taken, found = set(fixed), {}
+    for key, size in own.items():
+        parts = [size // one for one in FACTORS if size % one == 0 and size // one >= SMALLEST]
+        choices = [one for one in (*parts, size, 2 * size, 3 * size) if one not in taken]
+        found[key] = next(iter(choices), size)
+        taken.add(found[key])
+    return found
 
 
 def _describe(found: Found, request: LookInside) -> About:

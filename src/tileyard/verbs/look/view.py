@@ -153,8 +153,8 @@ def _known(seen: Look) -> Iterator[str]:
     yield from (f"{one}." if not one.endswith(".") else one for one in verdict.limits)
     if verdict.sizes and verdict.total:
         yield (
-            f"The changes were tried only at {verdict.sizes}: "
-            "results are right there, and numbers in a statement are for these sizes."
+            f"The changes were tried at {verdict.sizes}: results are right there, and numbers in a statement "
+            "are for these sizes, but for those that were tried at the kernel's own sizes as well."
             if any(one.how == "change" for one in verdict.suspects)
             else f"The changes were tried only at {verdict.sizes}."
         )
