@@ -18,7 +18,7 @@ from tileyard.show.options import complete, flatten, list_fields, spelled_for_py
 from tileyard.verbs.check.options import CheckOptions
 from tileyard.verbs.compile.options import CompileOptions
 from tileyard.verbs.regress.options.regress import BisectOptions, RegressOptions
-from tileyard.verbs.strategies.options import CompareOptions
+from tileyard.verbs.strategies.command import CompareOptions
 from tileyard.verbs.test.options import test as suites
 from tileyard.verbs.test.options.test import PlanOptions
 from tileyard.verbs.tune.options import RunOptions, TuneArguments, TuneOptions

@@ -1,11 +1,38 @@
 """``tileyard passes``: shows the result of each pass of a pipeline on a kernel."""
 
-from typing import Unpack
+from typing import Annotated, TypedDict, Unpack
 
-from tileyard.show.kernel_options import parse_kernel, require_one
-from tileyard.show.options import complete, fill, read_options
+from tileyard.show.kernel_options import (
+    AnyTarget,
+    ArgumentValues,
+    ConfigValue,
+    PipelineName,
+    PythonLimit,
+    ShapeName,
+    TimeLimit,
+    parse_kernel,
+    require_one,
+)
+from tileyard.show.options import Switch, Text, complete, fill, read_options
 from tileyard.show.typed import AsJson, KernelName
-from tileyard.verbs.passes.options import PassesOptions
+
+
+class PassesOptions(TypedDict, total=False):
+    """The options of ``passes``."""
+
+    target: AnyTarget
+    pipeline: PipelineName
+    arg: ArgumentValues
+    shape: ShapeName
+    config: ConfigValue
+    after: Annotated[str, Text("Show the Program after this pass only.", metavar="PASS")]
+    diff: Annotated[bool, Switch("Show what each pass changes, not whole Programs.")]
+    verify: Annotated[
+        bool, Switch("Run what each pass makes, and compare it with the kernel as written.")
+    ]
+    time: Annotated[bool, Switch("Show how many milliseconds each pass takes.")]
+    limit: TimeLimit
+    python_limit: PythonLimit
 
 
 def passes(kernel: KernelName, *, json: AsJson = False, **options: Unpack[PassesOptions]) -> int:

@@ -1,13 +1,26 @@
 """``tileyard strategies``: lists what can choose the configs of a study, and compares it."""
 
 from collections import Counter
-from typing import Annotated, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 import typer
 
-from tileyard.show.options import complete, read_options
+from tileyard.show.kernel_options import Picture
+from tileyard.show.options import NamesOption, complete, read_options
 from tileyard.show.typed import AsJson, typed
-from tileyard.verbs.strategies.options import CompareOptions
+from tileyard.show.values import Names
+from tileyard.verbs.tune.options import STRATEGY, InFlight, Repetitions, UntilGain
+
+
+class CompareOptions(TypedDict, total=False):
+    """The options of ``strategies compare``."""
+
+    strategy: Annotated[Names, NamesOption(f"{STRATEGY}; again for more of them.", metavar="NAME")]
+    repetitions: Repetitions
+    in_flight: InFlight
+    png: Picture
+    until_gain: UntilGain
+
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -1,14 +1,34 @@
 """``tileyard trace``: where the time of a run went, and the order of what a block of a kernel does."""
 
-from typing import Annotated, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 import typer
 
-from tileyard.show.kernel_options import OutputOption, parse_kernel, require_one
+from tileyard.show.kernel_options import (
+    ArgumentValues,
+    ConfigValue,
+    OutputOption,
+    PythonLimit,
+    ShapeName,
+    TimeLimit,
+    parse_kernel,
+    require_one,
+)
 from tileyard.show.options import complete, read_options
 from tileyard.show.typed import AsJson
-from tileyard.show.values import FilePath
-from tileyard.verbs.trace.options import TraceOptions, refuse_for_run
+from tileyard.show.values import FilePath, refuse_unused
+from tileyard.verbs.check.options import PlannedBy
+
+
+class TraceOptions(TypedDict, total=False):
+    """The options of ``trace`` for a kernel."""
+
+    arg: ArgumentValues
+    shape: ShapeName
+    config: ConfigValue
+    pipeline: PlannedBy
+    limit: TimeLimit
+    python_limit: PythonLimit
 
 
 def trace(
@@ -50,3 +70,10 @@ def trace(
     values = read_options(TraceOptions, complete(TraceOptions, options))
     require_one(values["config"], "trace")
     return block.show_block(file, name, values, output, as_json=json)
+
+
+def refuse_for_run(given: TraceOptions) -> None:
+    """Raise NoEffectError for options of a kernel that are given with a run."""
+    usual = complete(TraceOptions, {})
+    changed = {f"--{name}".replace("_", "-"): value != usual[name] for name, value in given.items()}
+    refuse_unused("for a run: it is for FILE::KERNEL", changed)

@@ -1,15 +1,37 @@
 """``tileyard reduce``: cuts a failing kernel down to a small one that still fails."""
 
-from typing import Annotated, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import parse_kernel, require_one
+from tileyard.show.kernel_options import (
+    ArgumentValues,
+    ConfigValue,
+    PipelineName,
+    PythonLimit,
+    ShapeName,
+    TargetName,
+    TimeLimitOption,
+    parse_kernel,
+    require_one,
+)
 from tileyard.show.options import complete, fill, read_options
 from tileyard.show.typed import KernelName
+from tileyard.show.values import Time
 from tileyard.verbs.check.options import DEFAULT_ARCHITECTURE
-from tileyard.verbs.reduce.options import ReduceOptions
+
+
+class ReduceOptions(TypedDict, total=False):
+    """The options of ``reduce``."""
+
+    pipeline: PipelineName
+    target: TargetName
+    arg: ArgumentValues
+    shape: ShapeName
+    config: ConfigValue
+    limit: Annotated[Time, TimeLimitOption(default="5m")]
+    python_limit: PythonLimit
 
 
 def reduce(
