@@ -17,14 +17,14 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Side
 from tileyard.verbs.check.command import checking
-from tileyard.verbs.look import plan as look_plan
+from tileyard.verbs.look import view as look_session
 from tileyard.verbs.passes import view as passes_session
 from tileyard.verbs.reduce.command import session as reduce_session
 from tileyard.verbs.trace.view import block as block_session
 from tileyard.workers.author import Author, describe_failure
 from tileyard.workers.protocol import AnswerT, AuthorReply, Failed, Question
 
-OPENED = (checking, look_plan, passes_session, reduce_session, block_session)
+OPENED = (checking, look_session, passes_session, reduce_session, block_session)
 """Who opens an author of a file."""
 
 

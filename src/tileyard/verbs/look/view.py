@@ -1,17 +1,55 @@
-"""Shows a look inside a block: the page, and a few lines."""
+"""Asks an author for a look inside a block, and shows it: the page, and a few lines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from tileyard.base.model import Side
+from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of
+from tileyard.engine.authors import WorkerAuthor
 from tileyard.look.records import Influence, Look, Part, ShownOutput, Suspect, Visit, Way, WayPart
 from tileyard.look.verdict import say_number
 from tileyard.pages.page import render
 from tileyard.show.words import format_config, make_visible
+from tileyard.verbs.tune.options import TuneRequest
+from tileyard.verbs.tune.plan.space import OpenSpace, ask_about_first
+from tileyard.workers.protocol import LookInside
 
 Loops = tuple[tuple[str, int], ...]
+SPARE_S = 120.0
+"""Seconds for all that the limit does not count: elaboration, inputs and the reference."""
+
+
+async def ask(
+    file: Path,
+    request: TuneRequest,
+    values: Mapping[str, Any],
+    patience: float,
+    settings: Settings,
+) -> Look:
+    """Look inside a block of the kernel's first config. Raises UsageError."""
+    side = Side(name="", python_limit_s=values["python_limit"])
+    author = WorkerAuthor(file, settings.home, settings.cores, side)
+
+    def make(space: OpenSpace) -> LookInside:
+        return LookInside(
+            kernel=space.kernel,
+            arguments=space.arguments,
+            config=space.configs[0],
+            block=values["block"],
+            architecture=values["pipeline"],
+            reference=values["reference"] or "",
+            make_inputs=values["inputs"] or "",
+            tolerance=space.tolerance,
+            patience=patience,
+        )
+
+    limit_s = 10 * values["limit"] + SPARE_S
+    reply = await ask_about_first(author, request, make, limit_s, failed="cannot be looked at")
+    return reply.look
 
 
 def describe(seen: Look, path: Path) -> Iterator[str]:
