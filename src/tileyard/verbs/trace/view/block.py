@@ -17,7 +17,7 @@ from tileyard.engine.authors import WorkerAuthor
 from tileyard.show.opening import load_settings, present, write_file
 from tileyard.show.words import clean_line, format_config
 from tileyard.sync.findings import BlockSpan
-from tileyard.verbs.trace.view.trace_events import AnyPath, Drawn, Thread, TraceEvents
+from tileyard.verbs.trace.view.run import AnyPath, Drawn, Thread, TraceEvents
 from tileyard.verbs.tune.options import TuneRequest, make_request
 from tileyard.verbs.tune.plan.space import OpenSpace, ask_about_first
 from tileyard.workers.protocol import BlockTraced, TraceBlock
