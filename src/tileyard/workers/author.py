@@ -152,7 +152,7 @@ class Author:
                         raise
                     return Failed(message=f"the check failed: {error!r}")
             case TraceBlock():
-                from tileyard.workers.block_trace import trace_block
+                from tileyard.workers.look_inside import trace_block
 
                 return trace_block(found, request)
             case ShowPasses():

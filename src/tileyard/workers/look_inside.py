@@ -1,4 +1,6 @@
-"""Looks inside a block of an elaborated kernel, on the inputs and beside the reference of its tests."""
+"""Looks inside a block of an elaborated kernel, on the inputs and beside the reference of its tests; or
+records only its steps, on inputs of its own.
+"""
 
 import inspect
 import math
@@ -15,9 +17,13 @@ from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
 from tileyard.look.looking import Looker, Others, Subject
 from tileyard.look.records import About
 from tileyard.measure.compare import Expected
+from tileyard.measure.inputs import make_inputs
 from tileyard.reduce.search import bind_numbers
+from tileyard.sync.block_spans import MOST_STEPS, OneBlock, list_spans
 from tileyard.workers.golden import GoldenMaker, cap_threads, keep_on_cpu
-from tileyard.workers.protocol import LookedInside, LookInside, MakeGolden
+from tileyard.workers.pass_steps import lower_whole
+from tileyard.workers.protocol import BlockTraced, LookedInside, LookInside, MakeGolden, TraceBlock
+from tileyard.workers.sync_check import require_small
 
 if TYPE_CHECKING:  # importing it takes seconds
     from tileyard.frontend.tilelang import Lowered, MadeKernel
@@ -40,6 +46,32 @@ def look_inside(found: Found, request: LookInside, objects: ObjectStore) -> Look
         others = Others(smaller=opener.open_smaller, different=opener.open_different)
         looker = Looker(subject, time.process_time, others, request.patience)
         return LookedInside(look=looker.look(block))
+
+
+def trace_block(found: Found, request: TraceBlock) -> BlockTraced:
+    """Elaborate one config and run its middle block. Raises as elaborating does, UsageError for an empty grid
+    or large tensors, and KernelFault if the kernel fails by itself.
+    """
+    made, lowered = lower_whole(found, request, request.architecture)
+    program = lowered.written
+    specs = tensor_specs(program, made.integers)
+    require_small(program, specs)
+    grid = {axis.var.name: evaluate_size(axis.extent, made.integers) for axis in program.grid}
+    if 0 in grid.values():
+        raise UsageError("its grid is empty")
+    place = {axis: extent // 2 for axis, extent in grid.items()}
+    scalars = [made.numbers[var.name] for var in scalar_params(program)]
+    run = OneBlock(program, make_inputs(specs), scalars, place)
+    run.grid()
+    return BlockTraced(
+        kernel=found.name,
+        config=dict(request.config),
+        grid=grid,
+        place=place,
+        spans=tuple(list_spans(run.steps, lowered.written_lines)),
+        mistakes=len(run.hazards),
+        is_whole=len(run.steps) < MOST_STEPS,
+    )
 
 
 def _find_block(subject: Subject, request: LookInside) -> tuple[int, ...] | None:
