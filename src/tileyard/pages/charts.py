@@ -135,10 +135,14 @@ def draw_interval(
     axis: Axis, bounds: tuple[float, float], middle: float, kind: str = "", band: Markup = NOTHING
 ) -> Markup:
     """A value with its interval, before a ``band`` if there is one; ``kind`` chooses the colour: best, worse,
-    good, bad, or the usual one.
+    good, bad, or the usual one. An end beyond the axis has no cap: the interval goes on there.
     """
-    low, high = bounds
-    low_at, at, high_at = axis.place(low), axis.place(middle), axis.place(high)
+    low_at, at, high_at = map(axis.place, (bounds[0], middle, bounds[1]))
+    caps = NOTHING.join(
+        Markup('<line class="end" x1="{0}%" x2="{0}%" y1="25%" y2="75%"/>').format(axis.place(one))
+        for one in bounds
+        if axis.low <= one <= axis.high
+    )
     return _draw(
         axis,
         kind,
@@ -146,8 +150,7 @@ def draw_interval(
         + Markup('<line class="span" x1="{0}%" x2="{1}%" y1="50%" y2="50%"/>').format(
             low_at, high_at
         )
-        + Markup('<line class="end" x1="{0}%" x2="{0}%" y1="25%" y2="75%"/>').format(low_at)
-        + Markup('<line class="end" x1="{0}%" x2="{0}%" y1="25%" y2="75%"/>').format(high_at)
+        + caps
         + Markup('<circle class="mark" cx="{}%" cy="50%" r="4.5"/>').format(at),
     )
 

@@ -37,6 +37,10 @@ def test_round_values_are_labelled() -> None:
 
 
 def test_what_is_beyond_an_axis_ends_with_it() -> None:
-    """Also what has no end."""
-    drawn = draw_interval(Axis(low=-10, high=10), (float("-inf"), float("inf")), 0.0)
+    """Also what has no end. Only an end that is shown has a cap."""
+    axis = Axis(low=-10, high=10)
+    drawn = draw_interval(axis, (float("-inf"), float("inf")), 0.0)
     assert 'x1="4.0%" x2="96.0%"' in drawn
+    intervals = [(float("-inf"), 11.0), (-11.0, 10.0), (-10.0, 10.5), (-10.0, 10.0)]
+    caps = [draw_interval(axis, one, 0.0).count('class="end"') for one in intervals]
+    assert caps == [0, 1, 1, 2]
