@@ -242,9 +242,24 @@ def find_run_file(home: Path, run: str = "") -> Path:
     if run and len(found) > 1:
         names = ", ".join(path.stem for path in found[-3:])
         raise UsageError(f"{run!r} is the beginning of {len(found)} runs: {names}")
-    return max(found, key=lambda path: path.stat().st_mtime)
+    return max(found, key=stamp_file)
+
+
+def stamp_file(path: Path) -> int:
+    """When a file was last changed, in nanoseconds of the file system's clock; 0 if there is none, as
+    ``tileyard cache gc`` removes files of runs at any time.
+    """
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def list_run_files(home: Path) -> list[Path]:
-    """The event streams of all runs, by name."""
-    return sorted(path for path in (home / "runs").glob("*.jsonl") if path.is_file())
+    """The event streams of all runs, by name. It reads the folder alone, and no file in it."""
+    try:
+        with os.scandir(home / "runs") as entries:
+            found = [one.path for one in entries if one.name.endswith(".jsonl") and one.is_file()]
+    except OSError:
+        return []
+    return [Path(one) for one in sorted(found)]

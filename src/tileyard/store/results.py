@@ -9,7 +9,7 @@ import zstandard
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Record
 from tileyard.base.modes import make_folder, write_file
-from tileyard.store.events import run_file
+from tileyard.store.events import run_file, stamp_file
 
 FOLDER = "results"
 MOST_BYTES = 1 << 30
@@ -61,18 +61,16 @@ def has_result(home: Path, run: str) -> bool:
 
 def stamp_result(home: Path, run: str) -> int:
     """When the result of a run was kept, in nanoseconds of the file system's clock; 0 if it is not kept."""
-    try:
-        return _result_file(home, run).stat().st_mtime_ns
-    except OSError:
-        return 0
+    return stamp_file(_result_file(home, run))
 
 
 def find_last_run(home: Path) -> str:
     """The run whose result was kept last. Raises UsageError if there is none."""
-    kept = [(path.stat().st_mtime_ns, path.stem) for path in (home / FOLDER).glob("*.zst")]
-    if not kept:
+    files = [(stamp_file(path), path.stem) for path in (home / FOLDER).glob("*.zst")]
+    kept_ns, run = max(files, default=(0, ""))
+    if not kept_ns:  # none, or all were removed meanwhile
         raise UsageError(f"the result of no run is kept in {home}", "tileyard tune keeps one")
-    return max(kept)[1]
+    return run
 
 
 def _result_file(home: Path, run: str) -> Path:

@@ -10,6 +10,7 @@ from tests.full_files import files_up_to
 from tests.unit.show.test_views import result
 
 from tileyard.base.errors import HomeError, UsageError
+from tileyard.store.events import EventLog, find_run_file, run_file
 from tileyard.store.results import find_last_run, has_result, keep_result, read_result
 from tileyard.verbs.tune.result.records import StudyResult
 
@@ -26,6 +27,23 @@ def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
     assert has_result(tmp_path, "b")
     assert not has_result(tmp_path, "c")
     assert not has_result(tmp_path, "")
+
+
+def test_what_is_removed_meanwhile_was_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tileyard cache gc` does: neither a result nor a stream."""
+    keep_result(tmp_path, "r", result())
+    with EventLog(tmp_path, "r"):
+        pass
+    file, gone = run_file(tmp_path, "r"), run_file(tmp_path, "r-gone")
+    monkeypatch.setattr("tileyard.store.events.list_run_files", lambda _: [file, gone])
+    monkeypatch.setattr(Path, "glob", lambda *_: [tmp_path / "results" / "r.zst", gone])
+    assert find_last_run(tmp_path) == "r"
+    assert find_run_file(tmp_path) == file
+    monkeypatch.setattr(Path, "glob", lambda *_: [gone])
+    with pytest.raises(UsageError, match="the result of no run is kept"):
+        find_last_run(tmp_path)
 
 
 def test_a_missing_result_is_one_line(tmp_path: Path) -> None:

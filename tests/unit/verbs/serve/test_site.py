@@ -13,7 +13,7 @@ from tests.unit.show.suite_results import one_of_each
 from tileyard.base.errors import HomeError
 from tileyard.base.events import RunEnded
 from tileyard.base.settings import Settings
-from tileyard.store.events import EventLog
+from tileyard.store.events import EventLog, list_run_files
 from tileyard.store.results import keep_result
 from tileyard.store.trials import open_store
 from tileyard.testing.stores import make_trial
@@ -121,6 +121,27 @@ def test_a_report_is_made_again_only_for_another_result(
     assert [text for _, text in ask(settings, "/runs/r", "/runs/r")] == ["page 1", "page 1"]
     keep_result(settings.home, "r", one_of_each())
     assert ask(settings, "/runs/r") == [(200, "page 2")]
+
+
+def test_all_readers_of_the_first_page_share_one_look(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of runs is listed once for them, and not once for each."""
+    looks = list[Path]()
+
+    def look(home: Path) -> list[Path]:
+        looks.append(home)
+        return list_run_files(home)
+
+    async def use() -> None:
+        made = Site(settings)
+        await asyncio.gather(*(_ask(made, "/") for _ in range(100)))
+        await made.close()
+
+    monkeypatch.setattr(site, "list_run_files", look)
+    write(settings, "r")
+    asyncio.run(use())
+    assert looks == [settings.home]
 
 
 def test_what_cannot_be_read_is_a_page_that_says_so(settings: Settings) -> None:

@@ -28,7 +28,7 @@ from tileyard.engine.hosts.placing import Place
 from tileyard.pages.page import read_policy
 from tileyard.pages.report import render_report
 from tileyard.store.base import Store, TrialQuery
-from tileyard.store.events import is_run_name
+from tileyard.store.events import is_run_name, list_run_files
 from tileyard.store.results import stamp_result
 from tileyard.store.trials import has_store, open_store
 from tileyard.verbs.records.command.report import describe_run
@@ -36,7 +36,14 @@ from tileyard.verbs.serve.plan.access import Access, Guard
 from tileyard.verbs.serve.plan.connections import LIMITS, Limits, serving
 from tileyard.verbs.serve.plan.hosts import WINDOW_S, AskedHosts
 from tileyard.verbs.serve.plan.live import Hub, Make, Subscription
-from tileyard.verbs.serve.plan.runs import NO_STREAM, Folds, find_line, find_open, list_lines
+from tileyard.verbs.serve.plan.runs import (
+    NO_STREAM,
+    Folds,
+    RunLine,
+    find_line,
+    find_open,
+    list_lines,
+)
 from tileyard.verbs.serve.view import (
     LINKS,
     EndedRun,
@@ -176,7 +183,8 @@ class Site:
             raise HTTPException(404)
 
         def find() -> Shown:
-            return show_list(list_lines(self._home, self._open(), LISTED, before), LISTED)
+            files = list_run_files(self._home)
+            return show_list(list_lines(self._home, files, self._open(), LISTED, before), LISTED)
 
         return await _page("Runs", await self._make(request, find, self._making))
 
@@ -250,14 +258,17 @@ class Site:
     # ---- states -----------------------------------------------------------------------------
 
     async def _find_overview(self) -> Overview:
-        lines = (await asyncio.to_thread(find_open, self._home))[:MOST_SHOWN]
+        files = await asyncio.to_thread(list_run_files, self._home)
         states = []
-        for line in lines:
+        for line in (await asyncio.to_thread(find_open, files))[:MOST_SHOWN]:
             async with self._folds.hold(line.run) as fold:
                 with contextlib.suppress(HomeError):  # it was removed meanwhile
                     states.append(await fold.look(show_run))
-        recent = await asyncio.to_thread(lambda: list_lines(self._home, self._open(), RECENT))
+        recent = await asyncio.to_thread(self._list_recent, files)
         return show_overview(states, recent)
+
+    def _list_recent(self, files: Sequence[Path]) -> list[RunLine]:
+        return list_lines(self._home, files, self._open(), RECENT)
 
     async def _find_devices(self) -> Shown:
         hosts = self._hosts.look()

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Final, TypeVar
@@ -17,7 +18,6 @@ from tileyard.store.events import (
     EventTail,
     StreamState,
     is_under_way,
-    list_run_files,
     read_state,
     run_file,
 )
@@ -41,20 +41,22 @@ class RunLine(Record):
     span: RunSpan | None = None
 
 
-def find_open(home: Path) -> list[RunLine]:
-    """The runs under way, the latest first."""
+def find_open(files: Sequence[Path]) -> list[RunLine]:
+    """The runs under way of these streams, which are by name, the latest first."""
     found = []
-    for path in reversed(list_run_files(home)[-MOST_OPEN:]):
+    for path in reversed(files[-MOST_OPEN:]):
         with contextlib.suppress(HomeError):  # it was removed meanwhile
             if is_under_way(path) and (stream := read_state(path)).is_open:
                 found.append(RunLine(run=path.stem, stream=stream))
     return found
 
 
-def list_lines(home: Path, store: Store | None, limit: int, before: str = "") -> list[RunLine]:
-    """The latest runs by name with a stream or trials, of those ``before`` one if it is named."""
-    names = [path.stem for path in list_run_files(home)]
-    recent = [name for name in names if name < before or not before][-limit:]
+def list_lines(
+    home: Path, files: Sequence[Path], store: Store | None, limit: int, before: str = ""
+) -> list[RunLine]:
+    """The latest runs by name with one of these streams or trials, of those ``before`` one if it is named."""
+    end = bisect_left(files, before, key=lambda path: path.stem) if before else len(files)
+    recent = [path.stem for path in files[max(0, end - limit) : end]]
     spans = {span.run: span for span in store.list_runs(limit, before)} if store else {}
     chosen = sorted({*recent, *spans}, reverse=True)[:limit]
     return [find_line(home, run, spans.get(run)) for run in chosen]

@@ -10,7 +10,7 @@ from tests.unit.show.run_events import begun, ended, planned, started
 from tileyard.base.errors import HomeError
 from tileyard.base.events import CaseEnded, RunEnded
 from tileyard.base.model import Outcome
-from tileyard.store.events import EventLog, run_file
+from tileyard.store.events import EventLog, list_run_files, run_file
 from tileyard.store.trials import open_store
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.serve.plan.runs import (
@@ -33,8 +33,8 @@ def test_runs_under_way_are_those_that_are_written(tmp_path: Path) -> None:
         with EventLog(tmp_path, "killed") as killed:
             killed.append(started())
         ended_now.append(DONE)
-        assert [line.run for line in find_open(tmp_path)] == ["c", "a"]
-    assert find_open(tmp_path) == []
+        assert [line.run for line in find_open(list_run_files(tmp_path))] == ["c", "a"]
+    assert find_open(list_run_files(tmp_path)) == []
 
 
 def test_runs_are_those_with_a_stream_or_trials(tmp_path: Path) -> None:
@@ -44,7 +44,8 @@ def test_runs_are_those_with_a_stream_or_trials(tmp_path: Path) -> None:
         for run in ("b", "c", "d"):
             with EventLog(tmp_path, run) as log:
                 log.append(started())
-        pages = [list_lines(tmp_path, store, 2, before) for before in ("", "d", "b", "a")]
+        files = list_run_files(tmp_path)
+        pages = [list_lines(tmp_path, files, store, 2, before) for before in ("", "d", "b", "a")]
         assert [[line.run for line in page] for page in pages] == [
             ["e", "d"],
             ["c", "b"],
@@ -53,7 +54,7 @@ def test_runs_are_those_with_a_stream_or_trials(tmp_path: Path) -> None:
         ]
         of_c = pages[1][0]
         assert (of_c.stream.begun, of_c.span and of_c.span.trials) == (started(), 1)
-        assert [line.run for line in list_lines(tmp_path, None, 9)] == ["d", "c", "b"]
+        assert [line.run for line in list_lines(tmp_path, files, None, 9)] == ["d", "c", "b"]
 
 
 def test_a_stream_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
