@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tileyard.base.clock import LONGEST_S
 from tileyard.base.errors import UsageError
+from tileyard.base.events import StopReason
 from tileyard.base.model import WELL, Measurement, Mismatch, Outcome, SourceLine, Value
 from tileyard.base.wording import name_line
 
@@ -33,6 +34,14 @@ OUTCOME_STYLES: dict[Outcome, str] = {
     Outcome.INFRA_ERROR: "magenta",
 }
 """Outcomes that are not listed are failures, and red."""
+STOPS: dict[StopReason, str] = {
+    "done": "",
+    "budget": "stopped early: its time was spent",
+    "gain": "stopped early: little gain was expected",
+    "first_failure": "stopped at the first failure (--fail-fast)",
+    "interrupted": "stopped early: it was interrupted",
+}
+"""Phrases for a run that did not reach its end."""
 UNITS_S = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 

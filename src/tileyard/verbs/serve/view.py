@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 import msgspec
 
-from tileyard.base.events import StopReason
 from tileyard.base.model import WELL, Outcome, Record, Trial
 from tileyard.base.wording import count_of
 from tileyard.devices.survey import DeviceState, Survey
@@ -17,6 +16,7 @@ from tileyard.pages.page import render, render_part
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import (
     MESSAGE_LENGTH,
+    STOPS,
     clean_line,
     format_case,
     format_config,
@@ -33,13 +33,6 @@ from tileyard.verbs.tune.view.compiled import name_end
 ASSETS = ("assets/serve.css", "assets/serve.js")
 MOST_ROWS = 20
 """Rows of a table of a run under way."""
-STOPS: dict[StopReason, str] = {
-    "done": "done",
-    "budget": "its time was spent",
-    "gain": "little gain was expected",
-    "first_failure": "stopped at a failure",
-    "interrupted": "interrupted",
-}
 Row = tuple[str, ...]
 
 
@@ -188,10 +181,9 @@ def show_run(fold: RunFold) -> RunState:
     left_s = view.left_s(now_s)
     left_s = view.pace_left_s(now_s) if left_s is None else left_s
     left = "" if left_s is None else f"about {format_seconds(left_s)} left"
-    failed = sum(view.counts[one] for one in Outcome if one not in WELL | {Outcome.NOT_RUN})
     of = f"{view.ended} of {count_of(total, 'case')}" if total else count_of(view.ended, "case")
-    parts = [f"{of} ended", f"{failed} failed" if failed else ""]
-    end = "" if view.reason is None else f"the run has ended: {STOPS[view.reason]}"
+    parts = [f"{of} ended", f"{len(view.failures)} failed" if view.failures else ""]
+    end = "" if view.reason is None else STOPS[view.reason] or "the run has ended"
     devices = f"{len(view.on_device)} of {len(about.devices)} in use" if about.devices else ""
     return RunState(
         answer="; ".join(filter(None, [", ".join(filter(None, parts)), end or left])),
@@ -321,7 +313,7 @@ def _say_end(line: RunLine) -> str:
     if line.stream.is_open:
         return "under way"
     if line.stream.ended is not None:
-        return STOPS[line.stream.ended.reason]
+        return STOPS[line.stream.ended.reason] or "done"
     return "" if line.stream.begun is None else "killed"
 
 
@@ -333,7 +325,8 @@ def show_ended(line: RunLine, outcomes: dict[Outcome, int], trials: Sequence[Tri
     begun, ended = line.stream.begun, line.stream.ended
     took = format_seconds(ended.at - begun.at) if begun is not None and ended is not None else ""
     answer = f"{count_of(total, 'trial')}: {', '.join(counts)}" if total else "It has no trial"
-    cut = f"; the run was {row.end}" if row.end in ("killed", STOPS["interrupted"]) else ""
+    cuts = {"killed": "killed", STOPS["interrupted"]: "interrupted"}
+    cut = f"; the run was {cuts[row.end]}" if row.end in cuts else ""
     return EndedRun(
         answer=answer + cut,
         is_over=True,

@@ -86,7 +86,7 @@ def test_a_run_that_has_ended_says_so(fold: RunFold) -> None:
     fold._take(DONE)
     found = show_run(fold)
     assert found.is_over
-    assert found.answer == "2 of 10 cases ended, 1 failed; the run has ended: done"
+    assert found.answer == "2 of 10 cases ended, 1 failed; the run has ended"
     assert msgspec.json.decode(encode_state(found))["over"] is True
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.wording import count_of
-from tileyard.show.words import MESSAGE_LENGTH, clean_line, format_seconds, why
+from tileyard.show.words import MESSAGE_LENGTH, STOPS, clean_line, format_seconds, why
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
-    STOPS,
     Rerun,
     ask_about_references,
     describe_alike,

@@ -9,11 +9,10 @@ from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
 from tileyard.pages.report import Section, Subject, Words, find_timeline
 from tileyard.pages.run_log import RunLog
 from tileyard.pages.tables import Column, Table, keep_first, make_table
-from tileyard.show.words import clean_line, format_seconds, format_share, format_time, why
+from tileyard.show.words import STOPS, clean_line, format_seconds, format_share, format_time, why
 from tileyard.verbs.test.result.result import CaseVerdict, Makespan, SuiteResult
 from tileyard.verbs.test.view.words import (
     SHORT_S,
-    STOPS,
     ask_about_references,
     describe_alike,
     describe_end,
@@ -69,7 +68,7 @@ def sum_up(result: SuiteResult) -> str:
     remarks = [
         f"{len(result.flaky)} flaky" if result.flaky else "",
         f"{count_of(spared, 'failure')} in quarantine, not counted" if spared else "",
-        STOPS.get(result.reason, ""),
+        STOPS[result.reason],
     ]
     more = "".join(f"; {one}" for one in remarks if one)
     if wrong := describe_end(result):

@@ -17,6 +17,7 @@ from tileyard.base.model import Outcome, Record
 from tileyard.base.wording import count_of
 from tileyard.show.words import (
     MESSAGE_LENGTH,
+    STOPS,
     clean_line,
     format_seconds,
     outcome_style,
@@ -24,7 +25,6 @@ from tileyard.show.words import (
 )
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
-    STOPS,
     Report,
     Rerun,
     ask_about_references,

@@ -14,7 +14,6 @@ from typing import BinaryIO, TypeVar
 
 from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
-from tileyard.base.events import StopReason
 from tileyard.base.model import WELL, Outcome, Trial
 from tileyard.base.modes import write_on
 from tileyard.base.wording import count_of, describe_unrecorded
@@ -30,13 +29,6 @@ NAMED = 5
 T = TypeVar("T")
 Rerun = Callable[[str], str]
 """The command line that runs just the case with that id."""
-STOPS: dict[StopReason, str] = {
-    "done": "",
-    "budget": "stopped early: its time was spent",
-    "first_failure": "stopped at the first failure (--fail-fast)",
-    "interrupted": "stopped early: it was interrupted",
-}
-"""Phrases for a run that did not reach its end."""
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 """Control sequences of programs that colour their output, move a cursor, or name a window."""
 

@@ -19,6 +19,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome, Trial
 from tileyard.base.wording import count_of, say_end
+from tileyard.pages.charts import LOG_FROM
 from tileyard.show.figure import (
     CHANGE,
     DOTS_PER_IN,
@@ -34,7 +35,6 @@ from tileyard.verbs.tune.result.replayed import Replay
 from tileyard.verbs.tune.view.compiled import group_failures
 from tileyard.verbs.tune.view.landscape import Cell, Tried, map_parameters
 from tileyard.verbs.tune.view.picture import (
-    LOG_FROM,
     Picture,
     find_shared,
     judge_row,

@@ -14,9 +14,6 @@ from tileyard.verbs.tune.result.replayed import Replay
 from tileyard.verbs.tune.view.landscape import Effect, Tried, Values, find_effects, list_values
 from tileyard.verbs.tune.view.study import rank_trials
 
-LOG_FROM = 5
-"""Factor between times from which on their axis is logarithmic."""
-
 
 class Row(Record):
     """A config with its times, and how it compares with the winner if it took part in the finals."""
