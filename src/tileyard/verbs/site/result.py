@@ -145,7 +145,9 @@ class Row(Record):
 
     @property
     def last(self) -> Point | None:
-        """The point that counts as its present time."""
+        """The point that counts as its present time: the last run of the newest commit; the last run if the
+        series is not by commit.
+        """
         return self.series.points[-1] if self.series.points else None
 
     @property

@@ -314,6 +314,42 @@ def test_a_run_that_goes_on_is_read_again(tmp_path: Path) -> None:
     assert page_of(site, "scale/config-1").count("run2") == 2  # once per side
 
 
+def test_the_newest_commit_says_whether_a_case_fails(
+    in_repository: tuple[Path, tuple[str, ...]], tmp_path: Path
+) -> None:
+    """Whatever older commits do when they are run again, or timed again."""
+    _, (old, *_, new) = in_repository
+    home = tmp_path / "home"
+    cases = {  # each with the runs of its commits in the order of time; whether each passed
+        "passes": ((new, True), (old, False)),
+        "fails": ((old, True), (new, False), (old, True)),
+        "fails-again": ((new, True), (new, False)),
+        "passes-again": ((new, False), (new, True), (f"{old} with changes", False)),
+    }
+    with TrialStore.open(home) as store:
+        for case, runs in cases.items():
+            for number, (revision, is_right) in enumerate(runs):
+                made = make_case(
+                    f"{case}{number}",
+                    case=case,
+                    testcase="t",
+                    revision=revision,
+                    started_at=1.8e9 + number,
+                    run_s=1.0 + number,
+                    outcome=Outcome.PASSED if is_right else Outcome.CRASHED,
+                )
+                store.record(made)
+    make_site(tmp_path / "site", home)
+    rows = {row.split()[0]: row for row in rows_of(tmp_path / "site")}
+    assert {name: "crashed" in row for name, row in rows.items()} == {
+        name: name.startswith("fails") for name in cases
+    }
+    assert "passes 1 s" in rows["passes"]
+    for name in cases:
+        page = page_of(tmp_path / "site", name, "suite", "command")
+        assert ("It failed last" in page) == name.startswith("fails")
+
+
 def test_failures_come_first_and_studies_show_their_winner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,20 +212,10 @@ def list_series(found: Found, margin: float, commits: Sequence[str] = ()) -> Ite
 def _order(
     place: Place, side: str, points: Sequence[Point], margin: float, ranks: Mapping[str, int]
 ) -> Series:
-    found = [ranks.get(find_commit(point.revision)) for point in points]
-    is_by_commit = None not in found
-
-    def key(point: Point) -> tuple[int, bool, float]:
-        commit = find_commit(point.revision)
-        # A working tree with changes comes after its commit.
-        return (
-            (ranks[commit], point.revision != commit, point.at)
-            if is_by_commit
-            else (0, False, point.at)
-        )
-
+    is_by_commit = all(find_commit(point.revision) in ranks for point in points)
     case, target, device, silicon = place
-    ordered = tuple(sorted(points, key=key))
+    own = ranks if is_by_commit else {}
+    ordered = tuple(sorted(points, key=lambda one: rank_run(one.revision, one.at, own)))
     return Series(
         case=case,
         side=side,
@@ -237,6 +227,14 @@ def _order(
         shifts=tuple(find_shifts(ordered, margin)),
         possible=find_possible(ordered, margin),
     )
+
+
+def rank_run(revision: str, at: float, ranks: Mapping[str, int]) -> tuple[int, bool, float]:
+    """The place of a run by the rank of its commit, a working tree with changes after the commit, and then by
+    time; by time alone if the commit has no rank.
+    """
+    commit = find_commit(revision)
+    return (ranks[commit], revision != commit, at) if commit in ranks else (-1, False, at)
 
 
 def blame_machine(series: Series, base: Series | None) -> Series:

@@ -1,7 +1,7 @@
 """What the first page says of each series: its present time, its changes, and their commits."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from tileyard.verbs.regress.plan.history import (
     blame_machine,
     find_commit,
     list_series,
+    rank_run,
 )
 from tileyard.verbs.site.plan.collecting import as_found
 from tileyard.verbs.site.result import (
@@ -36,6 +37,7 @@ def list_rows(
     if any.
     """
     found = list(list_series(as_found(recorded), margin, order))
+    ranks = {commit: number for number, commit in enumerate(order)}
     bases = {(one.device, one.silicon): one for one in found if one.side in BASES}
     rows = []
     for number, one in enumerate(found):
@@ -52,10 +54,10 @@ def list_rows(
                 base=compare(last, own[last.run]) if last.run in own else None,
                 before=compare(last, points[-2]) if len(points) > 1 else None,
                 since=_compare_release(points, released),
-                failure=find_failure(recorded.failures, last.at),
+                failure=_find_failure(recorded.failures, ranks, series),
             )
         )
-    if not rows and (failure := find_failure(recorded.failures, 0.0)):
+    if not rows and (failure := _find_failure(recorded.failures, ranks)):
         rows.append(Row(recorded=recorded, series=_no_series(recorded), failure=failure))
     return found, rows
 
@@ -100,9 +102,24 @@ def _compare_release(points: Sequence[Point], released: Collection[str]) -> Rati
     return compare(points[-1], then[-1]) if then else None
 
 
-def find_failure(failures: Iterable[Failure], after: float) -> Failure | None:
-    """The latest failure after this time, if any."""
-    return max((one for one in failures if one.at > after), key=lambda one: one.at, default=None)
+def _find_failure(
+    failures: Iterable[Failure], ranks: Mapping[str, int], series: Series | None = None
+) -> Failure | None:
+    """The latest failure, if it comes after the last point of a series in the order of that: a failure of an
+    older commit does not count, and a newer commit that failed is not well because an older one was timed
+    again.
+    """
+
+    def is_after(one: Failure) -> bool:
+        if series is None:
+            return True
+        last = series.points[-1]
+        is_by_commit = series.is_by_commit and find_commit(one.revision) in ranks
+        own = ranks if is_by_commit else {}
+        return rank_run(one.revision, one.at, own) > rank_run(last.revision, last.at, own)
+
+    found = filter(is_after, failures)
+    return max(found, key=lambda one: rank_run(one.revision, one.at, ranks), default=None)
 
 
 def _no_series(recorded: Recorded) -> Series:
@@ -164,4 +181,5 @@ def list_commits(all_recorded: Iterable[Recorded]) -> set[str]:
     for recorded in all_recorded:
         revisions |= {one.revision for place in recorded.places for one in place.times}
         revisions |= {one.revision for one in recorded.untimed}
+        revisions |= {one.revision for one in recorded.failures}
     return {find_commit(one) for one in revisions} - {""}

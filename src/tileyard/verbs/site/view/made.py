@@ -21,7 +21,6 @@ from tileyard.verbs.regress.plan.history import Series, find_commit
 from tileyard.verbs.site.plan.folder import INDEX, SiteFolder, digest_files
 from tileyard.verbs.site.plan.overview import (
     add_rooflines,
-    find_failure,
     list_causes,
     list_commits,
     list_rows,
@@ -29,6 +28,7 @@ from tileyard.verbs.site.plan.overview import (
 )
 from tileyard.verbs.site.plan.updating import Fresh
 from tileyard.verbs.site.result import (
+    Failure,
     Manifest,
     Overview,
     Recorded,
@@ -99,23 +99,25 @@ def make_pages(site: SiteFolder, fresh: Fresh, wanted: Wanted) -> Made:
     )
     released = commits.find_released(release) if release else frozenset()
     rows: list[Row] = []
-    series_of: dict[Subject, list[Series]] = {}
+    series_of: dict[Subject, tuple[list[Series], Failure | None]] = {}
     for subject, recorded in sorted(cases.items(), key=lambda item: item[0].file):
         all_series, own = list_rows(recorded, margin, commits.order, released)
         rows += own
         if own:  # otherwise no run has timed it: both sides always had the same binary
-            series_of[subject] = all_series
+            failed = [one.failure for one in own if one.failure is not None]
+            series_of[subject] = all_series, failed[0] if len(failed) == len(own) else None
     rows = add_rooflines(rows, wanted.roofs)
     causes = list_causes(rows, commits.find_span)
     makers = digest_files(
         sorted(one for folder in FOLDERS for one in folder.rglob("*.*") if _is_maker(one))
     )
     pages: dict[str, str] = {}
-    for subject, all_series in series_of.items():
-        used = _name_used(cases[subject], all_series, commits)
+    for subject, (all_series, failure) in series_of.items():
+        used = _name_used(cases[subject], all_series, failure, commits)
         pages[subject.file] = digest_parts("page", makers, used)
         if before.pages.get(subject.file) != pages[subject.file] or not site.has_page(subject):
-            site.write_page(subject, _render(cases[subject], all_series, commits))
+            page = render_case(cases[subject], all_series, failure, commits.used, commits.subjects)
+            site.write_page(subject, page)
     runs = before.runs | fresh.runs
     overview = Overview(
         rows=tuple(sort_rows(rows)),
@@ -146,7 +148,9 @@ def _is_maker(file: Path) -> bool:
     return file.suffix in (".py", ".html", ".css", ".js")
 
 
-def _name_used(recorded: Recorded, all_series: list[Series], commits: Commits) -> str:
+def _name_used(
+    recorded: Recorded, all_series: list[Series], failure: Failure | None, commits: Commits
+) -> str:
     """All that the page of a case is made from."""
     spans = [
         commits.used.get(_key(series, number)) for series in all_series for number in _ends(series)
@@ -154,7 +158,7 @@ def _name_used(recorded: Recorded, all_series: list[Series], commits: Commits) -
     revisions = {point.revision for series in all_series for point in series.points}
     named = {find_commit(one) for one in revisions}
     subjects = {one: commits.subjects[one] for one in named if one in commits.subjects}
-    return canonical_json((recorded, all_series, spans, subjects))
+    return canonical_json((recorded, all_series, failure, spans, subjects))
 
 
 def _ends(series: Series) -> list[tuple[int, int]]:
@@ -164,12 +168,6 @@ def _ends(series: Series) -> list[tuple[int, int]]:
 def _key(series: Series, ends: tuple[int, int]) -> str:
     last, first = (name_end(series.points[one]) for one in ends)
     return Span(last=last, first=first).key
-
-
-def _render(recorded: Recorded, all_series: list[Series], commits: Commits) -> str:
-    last = max((one.points[-1].at for one in all_series if one.points), default=0.0)
-    failure = find_failure(recorded.failures, last)
-    return render_case(recorded, all_series, failure, commits.used, commits.subjects)
 
 
 def print_made(console: Console, made: Made) -> None:

@@ -321,7 +321,7 @@ def _show_ratio(ratio: Ratio | None, margin: float) -> Cell:
 
 
 def _show_commit(row: Row, subjects: Mapping[str, str]) -> Cell:
-    """The commit and the day of the last run."""
+    """The commit and the day of its present time, or of the failure since."""
     ended: Point | Failure | None = row.failure or row.last
     if ended is None:
         return Cell(text="")
