@@ -1,5 +1,7 @@
 """The timeline of a run as data for a page: what each lane did and when, and the critical path."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import get_args
 
 from tileyard.base.model import Record
@@ -10,7 +12,7 @@ from tileyard.show.lanes import (
     describe_waits,
     name_lane,
 )
-from tileyard.show.timeline import WORK, Lane, SpanKind, Timeline
+from tileyard.show.timeline import WORK, Lane, PathStep, SpanKind, Timeline
 from tileyard.show.words import clean_line, format_seconds, format_share
 
 KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
@@ -18,12 +20,17 @@ KINDS: tuple[SpanKind, ...] = get_args(SpanKind)
 
 class Bounds(Record):
     """Limits of what is drawn: the first ``lanes``, and of more than so many ``spans`` those are joined that
-    follow each other within ``gap``, a share of the run that no screen shows.
+    follow each other within ``gap``, a share of the run that no screen shows. A critical path of more steps
+    than there are gaps in the run has none that is shorter than a gap.
     """
 
     lanes: int = 200
     spans: int = 40_000
     gap: float = 1 / 4000
+
+    def has_short(self, timeline: Timeline) -> bool:
+        """Whether short steps of the critical path are drawn with their neighbours."""
+        return len(_join_steps(timeline.path)) * self.gap > 1
 
 
 USUAL = Bounds()
@@ -83,11 +90,16 @@ def show_timeline(
     used = f"Devices were idle {format_share(idle)} of the time." if devices else ""
     waits = [f"{name_lane(one)} waited {wait}" for one in devices if (wait := describe_waits(one))]
     used += f" Others held devices: {'; '.join(waits[:MOST_WAITS])}." if waits else ""
-    cut = ""
+    short = cut = ""
+    if bounds.has_short(timeline):
+        gap = format_seconds(timeline.seconds * bounds.gap)
+        short = f"Its steps shorter than {gap} are drawn with their neighbours."
     if len(timeline.lanes) > bounds.lanes:
         cut = f"These are {bounds.lanes} of {len(timeline.lanes)} lanes."
     return TimelineShown(
-        see=" ".join(filter(None, (_say_length(timeline.seconds, whole_s), used, said, cut))),
+        see=" ".join(
+            filter(None, (_say_length(timeline.seconds, whole_s), used, said, short, cut))
+        ),
         lanes=tuple(
             LaneRow(
                 name=clean_line(name_lane(one)),
@@ -110,6 +122,7 @@ def _say_length(drawn_s: float, whole_s: float) -> str:
 
 def pack_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineData:
     """The numbers of a timeline."""
+    least_s = timeline.seconds * bounds.gap if bounds.has_short(timeline) else 0.0
     cases: dict[str, int] = {}
     shown = timeline.lanes[: bounds.lanes]
     is_dense = sum(len(one.spans) for one in shown) > bounds.spans
@@ -123,9 +136,28 @@ def pack_timeline(timeline: Timeline, bounds: Bounds = USUAL) -> TimelineData:
         cases=tuple(map(clean_line, cases)),
         path=tuple(
             (_ms(step.begin), _ms(step.end), _place(step.lane, len(lanes)))
-            for step in timeline.path
+            for step in _join_steps(timeline.path, least_s)
         ),
     )
+
+
+def _join_steps(path: Sequence[PathStep], least_s: float = 0.0) -> list[PathStep]:
+    """A path whose steps in one lane are one, each of at least this length but the last: shorter ones are in
+    the lane that has most of their time.
+    """
+    took: defaultdict[int | None, float] = defaultdict(float)
+    begin = 0.0
+    joined: list[PathStep] = []
+    for step in path:
+        took[step.lane] += step.end - step.begin
+        if step.end - begin >= least_s or step is path[-1]:
+            lane = max(took, key=lambda one: took[one])
+            if joined and joined[-1].lane == lane:
+                begin = joined.pop().begin
+            joined.append(PathStep(begin=begin, end=step.end, lane=lane))
+            took.clear()
+            begin = step.end
+    return joined
 
 
 def _place(lane: int | None, lanes: int) -> int:

@@ -1,5 +1,8 @@
 """Timelines as the numbers that a page draws."""
 
+import itertools
+import random
+
 import msgspec
 import pytest
 from tests.unit.show.simulated_runs import simulate
@@ -13,7 +16,7 @@ from tileyard.base.events import (
 )
 from tileyard.base.model import Device
 from tileyard.pages.timeline import KINDS, Bounds, LaneData, pack_timeline, show_timeline
-from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
+from tileyard.show.timeline import LaneSpan, PathStep, Timeline, fold_timeline
 
 
 def fold(seed: int, cases: int) -> Timeline:
@@ -72,6 +75,35 @@ def test_long_runs_have_fewer_spans() -> None:
             assert {one[2] for one in within} == {kind}
             assert (within[0][0], within[-1][1]) == (begin, end)
     assert sum(len(one.spans) for one in packed.lanes) < sum(len(one.spans) for one in whole.lanes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_critical_path_has_few_steps(seed: int) -> None:
+    """As many as a screen shows: long ones are where they were, but for their ends, and the page says so."""
+    chance, ends = random.Random(seed), [0.0]
+    for number in range(500):
+        ends.append(ends[-1] + (4.0 if number % 60 == 30 else chance.uniform(0.001, 0.05)))
+    path = tuple(
+        PathStep(begin=begin, end=end, lane=number % 3)
+        for number, (begin, end) in enumerate(itertools.pairwise(ends))
+    )
+    timeline = msgspec.structs.replace(fold(seed, 60), path=path, seconds=ends[-1])
+    bounds = Bounds(gap=1 / 50)
+    whole, packed = pack_timeline(timeline).path, pack_timeline(timeline, bounds).path
+    assert len(whole) == 500
+    assert len(packed) <= 51
+    assert (packed[0][0], packed[-1][1]) == (whole[0][0], whole[-1][1])
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(packed))
+    gap_ms = 1000 * timeline.seconds / 50
+    for begin, end, lane in whole:
+        if end - begin > 2 * gap_ms:
+            inner = (begin + gap_ms, end - gap_ms)
+            assert {one[2] for one in packed if one[0] < inner[1] and one[1] > inner[0]} == {lane}
+    assert "are drawn with their neighbours" in show_timeline(timeline, bounds).see
+    assert "are drawn with their neighbours" not in show_timeline(timeline).see
+    path = (path[0], msgspec.structs.replace(path[1], lane=0))
+    of_one = pack_timeline(msgspec.structs.replace(timeline, path=path)).path
+    assert of_one == ((0, round(1000 * path[1].end), 0),)
 
 
 def test_of_many_lanes_the_first_are_drawn() -> None:
