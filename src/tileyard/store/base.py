@@ -163,6 +163,9 @@ class Store(Protocol):
         the limit is 0.
         """
 
+    def get_last_number(self) -> int:
+        """The number of what was recorded last, which grows with each trial; 0 if there is none."""
+
     def count_outcomes(self, run: str) -> dict[Outcome, int]:
         """How many trials of a run ended in which way."""
 

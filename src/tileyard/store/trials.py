@@ -249,6 +249,11 @@ class TrialStore(Store):
                 last = run
         return found
 
+    def get_last_number(self) -> int:
+        """The number of what was recorded last, which grows with each trial; 0 if there is none."""
+        with self._database.reading() as connection:
+            return connection.execute(select(func.max(trials.c.number))).scalar() or 0
+
     def count_outcomes(self, run: str) -> dict[Outcome, int]:
         """How many trials of a run ended in which way."""
         statement = (

@@ -230,6 +230,14 @@ class StoreContract:
         ):
             assert [(one.run, one.trials, one.first_at, one.last_at) for one in found] == said
 
+    def test_each_trial_has_a_higher_number(self, store: Store) -> None:
+        """Whatever its name and time."""
+        numbers = [store.get_last_number()]
+        for name, at in (("t2", 2.0), ("t1", 1.0)):
+            store.record(make_trial(name, started_at=at))
+            numbers.append(store.get_last_number())
+        assert 0 == numbers[0] < numbers[1] < numbers[2]
+
     def test_outcomes_of_a_run_are_counted(self, store: Store) -> None:
         """Of this run alone."""
         ends = (("a", PASSED), ("b", CRASHED), ("c", PASSED))

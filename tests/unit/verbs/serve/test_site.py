@@ -2,13 +2,17 @@
 
 import asyncio
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from tests.unit.show.run_events import ended, planned, started
 from tests.unit.show.suite_results import one_of_each
+from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, record_runs
+from tests.unit.verbs.regress.view.test_regress import RESULT, timed
 
 from tileyard.base.errors import HomeError
 from tileyard.base.events import RunEnded
@@ -104,10 +108,12 @@ def test_a_run_without_a_report_is_shown_by_its_trials(settings: Settings) -> No
     assert "1 trial: 1 passed" in answers[1][1]
 
 
-def test_a_report_is_made_again_only_for_another_result(
+def test_a_report_is_made_again_only_if_it_says_something_else(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run has one result; what is kept of a removed one is not shown for a later run of that name."""
+    """A run has one result; what is kept of a removed one is not shown for a later run of that name. What
+    others record does not matter to a suite.
+    """
     made = list[Path]()
 
     def describe(home: Path, run: str) -> Sequence[object]:
@@ -118,9 +124,29 @@ def test_a_report_is_made_again_only_for_another_result(
     monkeypatch.setattr(site, "render_report", lambda subjects, links: f"page {len(made)}")
     write(settings, "r")
     keep_result(settings.home, "r", one_of_each())
-    assert [text for _, text in ask(settings, "/runs/r", "/runs/r")] == ["page 1", "page 1"]
+    assert ask(settings, "/runs/r") == [(200, "page 1")]
+    record_runs(settings.home, [BASE_NS])
+    assert ask(settings, "/runs/r") == [(200, "page 1")]
     keep_result(settings.home, "r", one_of_each())
     assert ask(settings, "/runs/r") == [(200, "page 2")]
+
+
+def test_a_later_page_of_a_comparison_has_later_runs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its histories: it is made again once something was recorded, and not before."""
+    monkeypatch.chdir(settings.home.parent)  # no repository
+    write(settings, "run0")
+    rows = (timed("scale/config-1", "regressed", 1.05, 1.06, 1.07),)
+    keep_result(settings.home, "run0", msgspec.structs.replace(RESULT, run="run0", rows=rows))
+    pages = []
+    for runs in range(2, 5):
+        record_runs(settings.home, [BASE_NS], first=runs - 1)
+        record_runs(settings.home, [BASE_NS] * (runs == 2))
+        pages += [text for _, text in ask(settings, "/runs/run0", "/runs/run0")]
+    assert [
+        int(found[1]) if (found := re.search(r"(\d) runs\b", page)) else 0 for page in pages
+    ] == [*(0, 0, 3, 3, 4, 4)]
 
 
 def test_all_readers_of_the_first_page_share_one_look(

@@ -22,6 +22,8 @@ PAGES = {
     "Regression": "tileyard.verbs.regress.view.page:describe_regression",
 }
 """The function that describes a result, by the name of its class, which its first parameter has."""
+WITH_OTHERS = frozenset({"Regression"})
+"""Results whose pages also show other runs, as they are recorded by then."""
 
 
 def report(

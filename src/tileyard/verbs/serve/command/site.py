@@ -29,9 +29,9 @@ from tileyard.pages.page import read_policy
 from tileyard.pages.report import render_report
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.events import is_run_name, list_run_files
-from tileyard.store.results import stamp_result
+from tileyard.store.results import read_result, stamp_result
 from tileyard.store.trials import has_store, open_store
-from tileyard.verbs.records.command.report import describe_run
+from tileyard.verbs.records.command.report import WITH_OTHERS, describe_run
 from tileyard.verbs.serve.plan.access import Access, Guard
 from tileyard.verbs.serve.plan.connections import LIMITS, Limits, serving
 from tileyard.verbs.serve.plan.hosts import WINDOW_S, AskedHosts
@@ -198,7 +198,7 @@ class Site:
             return await _page(state.title, state, f"/runs/{run}/events")
         kept = stamp_result(self._home, run)
         if kept:
-            make = functools.partial(_make_report, self._home, run, kept)
+            make = functools.partial(self._find_report, run, kept)
             if report := await self._make(request, make, self._reporting):
                 return report
         return await self._show_trials(request)
@@ -284,6 +284,14 @@ class Site:
         query = TrialQuery(run=run, limit=TRIALS)
         return show_ended(line, outcomes, store.list_trials(query) if store is not None else ())
 
+    def _find_report(self, run: str, kept: int) -> Page | None:
+        """The report of a run whose result was kept at this time; None if there are none of such results."""
+        others = 0
+        with contextlib.suppress(TileyardError):  # a page can do without others
+            store = self._open() if _has_others(self._home, run, kept) else None
+            others = store.get_last_number() if store is not None else 0
+        return _make_report(self._home, run, kept, others)
+
     def _open(self) -> Store | None:
         """The store, None if there is none yet."""
         with self._opening:
@@ -293,15 +301,18 @@ class Site:
 
 
 @functools.lru_cache(maxsize=MOST_REPORTS)
-def _make_report(home: Path, run: str, _kept: int) -> Page | None:
-    """The report of a run whose result was kept at this time, the same for all its readers; None if there are
-    none of such results.
-    """
+def _make_report(home: Path, run: str, _kept: int, _others: int) -> Page | None:
+    """The same for all its readers, as long as its result and those of ``others`` are the same."""
     try:
         subjects = describe_run(home, run)
     except UsageError:
         return None
     return Page(render_report(subjects, (*LINKS, (f"/runs/{run}/trials", "Trials"))))
+
+
+@functools.lru_cache(maxsize=LISTED)
+def _has_others(home: Path, run: str, _kept: int) -> bool:
+    return read_result(home, run).kind in WITH_OTHERS
 
 
 async def _repeat(find: Callable[[], Awaitable[Shown]]) -> AsyncIterator[bytes]:
