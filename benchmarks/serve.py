@@ -1,10 +1,12 @@
 """What the pages of ``tileyard serve`` take with a large store, and what slow readers cost.
 
-First a store of many trials in runs of a thousand (made once, in a folder that can be named), and a run under
-way beside it. Then a server, a process of its own, answers: each page many times, quantiles of the time until
-its last byte; again while 64 pages are followed; and while 1,000 connections ask for the largest page and do
-not read, with the server's memory before and after. The alternative is the same list of trials from the
-command line.
+First a store of many trials in runs of a thousand (made once, in a folder that can be named), each a study
+with its events and its result, one of 5,000 trials, and a run under way. Then a server, a process of its own,
+answers: each page many times, quantiles of the time until its last byte; again while 64 pages are followed;
+and while 1,000 connections ask for the largest page and do not read, with the server's memory before and
+after. Reports are of runs at random, of which the server keeps a few; of the large one also the first page
+after another result of it was kept. The alternatives are the same report and list of trials from the command
+line.
 """
 
 import argparse
@@ -22,7 +24,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tileyard.base.events import CaseEnded, CasePlanned, CaseStarted, RunEnded, RunStarted
+import msgspec
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from report_page import make_study
+from tests.unit.show.simulated_runs import simulate
+
+from tileyard.base.events import CaseEnded, CasePlanned, CaseStarted, Event, RunStarted
 from tileyard.base.model import (
     BuildKey,
     Case,
@@ -36,10 +46,15 @@ from tileyard.base.model import (
     Trial,
 )
 from tileyard.store.events import EventLog
+from tileyard.store.results import keep_result
 from tileyard.store.trials import open_store
+from tileyard.verbs.tune.result.records import StudyResult
 
-TRIALS, OF_RUN, UNDER_WAY = 1_000_000, 1_000, 5_000
+TRIALS, OF_RUN, UNDER_WAY, LARGE = 1_000_000, 1_000, 5_000, 5_000
 BEGAN_S = 1.7e9
+LARGE_RUN = "20231101-0000-1a5e"
+AGAIN = "the same, made again"
+"""Of which there are a tenth of the requests: each takes a second."""
 WORK = CommandWork(run=Step(argv=("true",)))
 DEVICES = tuple(Device(name=f"npu:{i}", kind="npu", identity=f"{i}") for i in range(8))
 OUTCOMES = (*[Outcome.PASSED] * 17, Outcome.MISMATCH, Outcome.COMPILE_ERROR, Outcome.TIMEOUT)
@@ -50,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument(
-        "--requests", type=int, default=200, help="how often each page is asked for"
+        "--requests", type=int, default=200, help="how often each page is asked for, at least 20"
     )
     parser.add_argument("--home", type=Path, help="where the store is kept, or is made")
     options = parser.parse_args()
@@ -63,31 +78,40 @@ def main() -> None:
                 "now": lambda: "/",
                 "runs": lambda: "/runs",
                 "runs, earlier ones": lambda: f"/runs?before={chance.choice(runs)}",
-                "a run that has ended": lambda: f"/runs/{chance.choice(runs)}",
+                "a report": lambda: f"/runs/{chance.choice(runs)}",
+                f"a report of {LARGE:,} trials": lambda: f"/runs/{LARGE_RUN}",
+                AGAIN: lambda: f"/runs/{keep_again(home)}",
+                "trials of a run that has ended": lambda: f"/runs/{chance.choice(runs)}/trials",
                 f"a run of {UNDER_WAY:,} cases under way": lambda: f"/runs/{run}",
                 "devices": lambda: "/devices",
             }
-            print(
-                f"{options.trials:,} trials in {len(runs):,} runs; milliseconds: median, p95, most"
-            )
+            print(f"{options.trials:,} trials in {len(runs):,} runs; ms: median, p95, most, CPU")
             for name, path in pages.items():
-                print_times(name, at, path, options.requests)
+                print_times(
+                    name, server, at, path, options.requests // (10 if name == AGAIN else 1)
+                )
             with ExitStack() as followed:
                 for i in range(64):
                     path = ("/events", f"/runs/{run}/events", "/devices/events")[i % 3]
                     followed.enter_context(following(at, path))
                 print("the same while 64 pages are followed")
                 for name, path in pages.items():
-                    print_times(name, at, path, options.requests)
+                    print_times(
+                        name, server, at, path, options.requests // (10 if name == AGAIN else 1)
+                    )
             before = memory_mb(server)
             with slow_readers(at, f"/runs/{runs[0]}", 1000):
                 print("the same beside 1,000 connections that do not read")
                 for name, path in pages.items():
-                    print_times(name, at, path, options.requests)
+                    print_times(
+                        name, server, at, path, options.requests // (10 if name == AGAIN else 1)
+                    )
                 print(
                     f"  memory of the server: {before:.0f} MB before, {memory_mb(server):.0f} MB now"
                 )
-        print_alternative(home, runs)
+        run = runs[len(runs) // 2]
+        print_alternative(home, "trials", "--run", run, "--rows", "200")
+        print_alternative(home, "report", LARGE_RUN, "-o", str(Path(folder) / "report.html"))
 
 
 # ---- what there is --------------------------------------------------------------------------------
@@ -102,16 +126,30 @@ def make_store(home: Path, count: int, chance: random.Random) -> list[str]:
     if (home / "store.db").exists():
         return names
     began = time.perf_counter()
+    study, events = make_study(OF_RUN), simulate(seed=1, cases=OF_RUN).events
     with open_store(home) as store:
         for i, run in enumerate(names):
             at = BEGAN_S + 3600 * i
             store.record_all([make_trial(run, number, at, chance) for number in range(OF_RUN)])
-            with EventLog(home, run) as log:
-                log.append(RunStarted(run=run, at=at, title=f"tune gemm {i}", cases=OF_RUN))
-                log.append(RunEnded(run=run, at=at + 1800, reason="done"))
+            end_run(home, run, study, events)
+    end_run(home, LARGE_RUN, make_study(LARGE), simulate(seed=1, cases=LARGE).events)
     size = (home / "store.db").stat().st_size
     print(f"made in {time.perf_counter() - began:.0f} s, {size / 1e9:.1f} GB")
     return names
+
+
+def end_run(home: Path, run: str, study: StudyResult, events: Sequence[Event]) -> None:
+    """What a run leaves beside its trials: its events, and its result."""
+    with EventLog(home, run) as log:
+        for event in events:
+            log.add(event)
+    keep_result(home, run, msgspec.structs.replace(study, run=run))
+
+
+def keep_again(home: Path) -> str:
+    """The large run, whose result is kept once more, so that its report has to be made."""
+    os.utime(home / "results" / f"{LARGE_RUN}.zst")
+    return LARGE_RUN
 
 
 def make_trial(run: str, number: int, at: float, chance: random.Random) -> Trial:
@@ -200,9 +238,14 @@ def serving(home: Path) -> Iterator[tuple[int, tuple[str, int]]]:
             server.kill()
 
 
-def print_times(name: str, at: tuple[str, int], path: Callable[[], str], requests: int) -> None:
-    """Quantiles of the milliseconds until the last byte, each in a connection of its own."""
+def print_times(
+    name: str, server: int, at: tuple[str, int], path: Callable[[], str], requests: int
+) -> None:
+    """Quantiles of the milliseconds until the last byte, each in a connection of its own, and the mean of the
+    server's CPU time, which other work on the machine hardly changes.
+    """
     times = []
+    began_ms = cpu_ms(server)
     for _ in range(requests):
         connection = http.client.HTTPConnection(*at)
         began = time.perf_counter()
@@ -213,7 +256,9 @@ def print_times(name: str, at: tuple[str, int], path: Callable[[], str], request
         assert answer.status == 200, answer.status
         connection.close()
     p95 = statistics.quantiles(times, n=20)[-1]
-    print(f"  {name:<36} {statistics.median(times):7.1f} {p95:7.1f} {max(times):7.1f}", flush=True)
+    cpu = (cpu_ms(server) - began_ms) / requests
+    columns = (statistics.median(times), p95, max(times), cpu)
+    print(f"  {name:<36}", *(f"{one:7.1f}" for one in columns), flush=True)
 
 
 @contextmanager
@@ -238,28 +283,25 @@ def slow_readers(at: tuple[str, int], path: str, count: int) -> Iterator[None]:
         yield
 
 
+def cpu_ms(process: int) -> float:
+    """The CPU time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_mb(process: int) -> float:
     """The memory that a process has now."""
     pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def print_alternative(home: Path, runs: Sequence[str]) -> None:
-    """The same trials as a run's page has, from the command line."""
-    argv = [
-        sys.executable,
-        "-m",
-        "tileyard",
-        "trials",
-        "--run",
-        runs[len(runs) // 2],
-        "--rows",
-        "200",
-    ]
+def print_alternative(home: Path, *words: str) -> None:
+    """What a user would call instead of opening a page."""
+    argv = [sys.executable, "-m", "tileyard", *words]
     environment = {**os.environ, "TILEYARD_HOME": str(home)}
     began = time.perf_counter()
-    subprocess.run(argv, env=environment, stdout=subprocess.DEVNULL, check=True)
-    print(f"  {'tileyard trials --run, 200 rows':<36} {1e3 * (time.perf_counter() - began):7.1f}")
+    subprocess.run(argv, env=environment, capture_output=True, check=True)
+    print(f"  {f'tileyard {words[0]}':<36} {1e3 * (time.perf_counter() - began):7.1f}")
 
 
 if __name__ == "__main__":

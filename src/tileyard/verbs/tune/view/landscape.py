@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from tileyard.base.model import Record, Value
 from tileyard.verbs.tune.plan.recorded.space import list_parameters
@@ -81,23 +82,25 @@ def find_effects(tried: Sequence[Tried], all_values: Values) -> list[Effect]:
 
 def map_parameters(tried: Sequence[Tried], values: Values, across: str, up: str) -> Map:
     """The best time for each combination of levels of two parameters."""
-    rows = _group(tried, up, values[up])
-    cells = [
-        [
-            Cell(tried=len(own), best_ns=min(_list_times(own), default=None))
-            for own in _group(row, across, values[across]).values()
-        ]
-        for row in rows.values()
-    ]
-    columns = [level for level, _ in _join_values(values[across])]
-    return Map(columns=tuple(columns), rows=tuple(rows), cells=tuple(map(tuple, cells)))
+    columns, rows = _name_levels(values[across]), _name_levels(values[up])
+    times: defaultdict[tuple[str, str], list[float | None]] = defaultdict(list)
+    for one in tried:
+        x, y = one.config.get(across), one.config.get(up)
+        if x is not None and y is not None:
+            times[rows[type(y), y], columns[type(x), x]].append(one.time_ns)
+
+    def show(own: Sequence[float | None]) -> Cell:
+        known = [one for one in own if one is not None]
+        return Cell(tried=len(own), best_ns=min(known, default=None))
+
+    across_all, up_all = tuple(dict.fromkeys(columns.values())), tuple(dict.fromkeys(rows.values()))
+    cells = tuple(tuple(show(times[row, column]) for column in across_all) for row in up_all)
+    return Map(columns=across_all, rows=up_all, cells=cells)
 
 
 def _group(tried: Sequence[Tried], name: str, values: Sequence[Value]) -> dict[str, list[Tried]]:
     """The configs by levels of a parameter, in the order of its values."""
-    level_of = {
-        (type(value), value): level for level, joined in _join_values(values) for value in joined
-    }
+    level_of = _name_levels(values)
     groups: dict[str, list[Tried]] = {level: [] for level in level_of.values()}
     for one in tried:
         if (value := one.config.get(name)) is not None:
@@ -105,13 +108,15 @@ def _group(tried: Sequence[Tried], name: str, values: Sequence[Value]) -> dict[s
     return groups
 
 
-def _join_values(values: Sequence[Value]) -> Iterator[tuple[str, Sequence[Value]]]:
-    """The levels of a parameter by name, of about as many values each."""
+def _name_levels(values: Sequence[Value]) -> dict[tuple[type, Value], str]:
+    """The level of each value of a parameter; levels have about as many values each."""
+    found: dict[tuple[type, Value], str] = {}
     count = min(len(values), MOST_LEVELS)
     for level in range(count):
         joined = values[level * len(values) // count : (level + 1) * len(values) // count]
         name = str(joined[0]) if len(joined) == 1 else f"{joined[0]}..{joined[-1]}"
-        yield name, joined
+        found |= {(type(value), value): name for value in joined}
+    return found
 
 
 def _list_times(tried: Sequence[Tried]) -> tuple[float, ...]:
