@@ -13,6 +13,7 @@ ASSETS = (
     "vendor/uPlot.iife.min.js",
     "assets/history.css",
     "assets/report.css",
+    "assets/table.js",
     "assets/report.js",
 )
 """Styles and scripts of reports."""

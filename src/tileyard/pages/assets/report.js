@@ -252,30 +252,12 @@
       columns[index].parameter ? `${columns[index].name}=${say(row, index)}` : say(row, index)).join(" ")} `.toLowerCase());
     // block=6 is not block=64.
     const isIn = (text, word) => text.includes(word.includes("=") ? ` ${word} ` : word);
-    let order = rows.map((_, index) => index), shown = FIRST, sorted = null;
+    const numbers = rows.map((_, index) => index);
+    let shown = FIRST;
 
     for (const one of ["", ...new Set(rows.map((row) => value(row, choice)))].sort()) select.append(make("option", { value: one }, one || "all"));
 
-    function compare(a, b, index, way) {
-      const [one, other] = [value(rows[a], index), value(rows[b], index)];
-      if (one === null || other === null) return (one === null) - (other === null) || a - b;  // what has none is last
-      const by = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), undefined, { numeric: true });
-      return way * by || a - b;
-    }
-
-    function sort(index) {
-      const way = sorted && sorted.index === index ? -sorted.way : 1;
-      sorted = { index, way };
-      order = rows.map((_, number) => number).sort((a, b) => compare(a, b, index, way));
-      head.querySelectorAll("th").forEach((one, number) =>
-        one.setAttribute("aria-sort", number !== index ? "none" : way > 0 ? "ascending" : "descending"));
-      draw();
-    }
-
-    function draw() {
-      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const found = order.filter((number) => (!select.value || value(rows[number], choice) === select.value)
-        && words.every((word) => isIn(searched[number], word)));
+    function draw(found) {
       body.replaceChildren(...found.slice(0, shown).map((number) => make("tr", {}, ...columns.map((column, index) =>
         make("td", { class: column.kind === "text" || column.kind === "shared" ? (column.isLong ? "long" : null) : "number" }, say(rows[number], index))))));
       count.textContent = `${found.length} of ${rows.length}`;
@@ -283,14 +265,15 @@
       more.textContent = `show ${Math.min(MORE, found.length - shown)} more`;
     }
 
-    const head = make("thead", {}, make("tr", {}, ...columns.map((column, index) => make("th",
+    const heads = columns.map((column) => make("th",
       { scope: "col", "aria-sort": "none", class: column.kind === "text" || column.kind === "shared" ? null : "number" },
-      make("button", { type: "button", onclick: () => sort(index) }, column.name)))));
+      make("button", { type: "button" }, column.name)));
     const body = make("tbody");
-    table.append(head, body);
-    filter.addEventListener("input", () => { shown = FIRST; draw(); });
-    select.addEventListener("change", () => { shown = FIRST; draw(); });
-    more.addEventListener("click", () => { shown += MORE; draw(); });
+    table.append(make("thead", {}, make("tr", {}, ...heads)), body);
+    for (const [control, kind] of [[filter, "input"], [select, "change"]]) control.addEventListener(kind, () => { shown = FIRST; });
+    const { find, sort } = controlTable({ filter, select, heads, rows: numbers, textOf: (number) => searched[number], isIn,
+      choiceOf: (number) => value(rows[number], choice), valueOf: (number, index) => value(rows[number], index), draw });
+    more.addEventListener("click", () => { shown += MORE; find(); });
     sort(by);
   }
 

@@ -39,7 +39,7 @@ from tileyard.verbs.site.result import (
     Row,
 )
 
-STYLE, SCRIPT = "assets/site.css", "assets/site.js"
+STYLE, SCRIPTS = "assets/site.css", ("assets/table.js", "assets/site.js")
 NAMED: Final = 3
 """Cases that a cause names."""
 
@@ -124,7 +124,7 @@ def render_index(overview: Overview, subjects: Mapping[str, str]) -> str:
     ]
     return render(
         "site_index.html",
-        assets=(HISTORY_STYLE, STYLE, SCRIPT),
+        assets=(HISTORY_STYLE, STYLE, *SCRIPTS),
         title="Histories of all cases",
         answer=say_answer(overview),
         columns=columns,
