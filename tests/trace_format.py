@@ -1,4 +1,7 @@
-"""The rules of trace events, as https://ui.perfetto.dev reads them."""
+"""The rules of trace events, as https://ui.perfetto.dev reads them.
+
+No Perfetto runs in the tests: PyPI's package downloads its program, and neither npm nor Debian 12 has it.
+"""
 
 from collections import defaultdict
 from itertools import pairwise
