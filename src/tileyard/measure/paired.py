@@ -54,6 +54,7 @@ class Ranking(Record):
     """The judged members of an interleaved batch, by index. None beats ``fastest`` in its pairing (unless
     these form a cycle). ``ratios``: each member against it; ``tied``: not to be distinguished from it, with
     itself; ``order``: fastest first, then by ratio; ``control``: a binary's second entry against its first.
+    An interval that begins below the ``threshold``, a logarithm, is a tie.
     """
 
     fastest: int
@@ -61,6 +62,7 @@ class Ranking(Record):
     order: tuple[int, ...]
     ratios: tuple[LogRatio, ...]
     control: LogRatio | None
+    threshold: float
 
 
 def interleave(  # noqa: PLR0913 - bounds, by keyword only
@@ -167,6 +169,7 @@ def rank(
         order=(fastest, *sorted(others, key=lambda i: (ratios[i].median, ratios[i].low))),
         ratios=ratios,
         control=itself,
+        threshold=threshold,
     )
 
 

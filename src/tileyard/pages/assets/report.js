@@ -25,7 +25,7 @@
 
   const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((one) => one * 10 ** power));
 
-  function drawProgress(place, { seconds, times, best, unit, size, isLog }, { configs }) {
+  function drawProgress(place, { seconds, times, best, unit, size, isLog, marks }, { configs }) {
     const parameters = configs.columns.flatMap(({ name, parameter }, index) => (parameter ? [[name, index]] : []));
     const ended = configs.columns.findIndex(({ name, parameter }) => name === "ended" && !parameter);
     const rowOf = new Map(configs.rows.map((row) => [row[ended], row]));  // of many configs some have no row
@@ -54,7 +54,21 @@
           { stroke: colour("--grey"), paths: () => null, points: { show: true, size: 5, fill: colour("--grey"), width: 0 } },
           { stroke: colour("--orange"), width: 2.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } },
         ],
-        hooks: { setCursor: [({ cursor: { idx } }) => {
+        hooks: { draw: [({ ctx, bbox, valToPos }) => {
+          ctx.strokeStyle = ctx.fillStyle = colour("--text");
+          ctx.lineWidth = 2 * devicePixelRatio;
+          ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+          for (const [name, index] of marks) {
+            if (times[index] === null) continue;
+            const x = valToPos(by === "trials" ? index + 1 : seconds[index], "x", true), y = valToPos(all[index], "y", true);
+            const beside = 9 * devicePixelRatio, isLeft = x + beside + ctx.measureText(name).width > bbox.left + bbox.width;
+            ctx.beginPath();
+            ctx.arc(x, y, 6 * devicePixelRatio, 0, 2 * Math.PI);
+            ctx.stroke();
+            ctx.textAlign = isLeft ? "right" : "left";
+            ctx.fillText(name, x + (isLeft ? -beside : beside), y - 6 * devicePixelRatio);
+          }
+        }], setCursor: [({ cursor: { idx } }) => {
           read.textContent = idx === null || idx === undefined ? "" :
             `config ${idx + 1}${seconds ? `, after ${exact(seconds[idx])} s` : ""}: ${sayConfig(rowOf.get(idx + 1))}: ` +
             `${times[idx] === null ? "no time" : sayTime(times[idx])}; best so far ${best[idx] === null ? "none" : sayTime(best[idx])}`;
@@ -105,13 +119,16 @@
         const [tried, best] = cell(y, x);
         if (best === null) return make("td", { class: "none", title: `${tried} tried, none is right` }, tried ? "x" : "");
         const share = high > low ? (Math.log(best) - low) / (high - low) : 0;
-        const made = make("td", { class: share ? "" : "best", title: `${tried} tried, best ${sayTime(best)}` }, plain(best / size));
+        const own = found.marks.filter(([, row, column]) => (turned ? row === x && column === y : row === y && column === x)).map(([name]) => name);
+        const kind = own.length ? (own[0].startsWith("winner") ? "best" : "kept") : "";
+        const made = make("td", { class: kind, title: [`${tried} tried, best ${sayTime(best)}`, ...own].join("; ") }, plain(best / size));
         const [red, green, blue] = shade(share);
         made.style.backgroundColor = `rgb(${red} ${green} ${blue})`;
         made.style.color = 0.3 * red + 0.59 * green + 0.11 * blue > 117 ? "#000" : "#fff";  // from there on black is read better
         return made;
       })));
-      caption.textContent = `Best time in each cell, ${unit}. Columns: ${parameters[across]}. Rows: ${parameters[down]}.`;
+      caption.textContent = `Best time in each cell, ${unit}. Columns: ${parameters[across]}. Rows: ${parameters[down]}.` +
+        found.marks.map(([name]) => ` ${name.startsWith("winner") ? "Framed" : "Dashed"}: ${name}.`).join("");
       table.replaceChildren(
         make("thead", {}, make("tr", {}, make("td", {}, ""), ...columns.map((name) => make("th", { scope: "col" }, name)))),
         make("tbody", {}, ...body),

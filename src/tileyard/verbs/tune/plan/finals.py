@@ -116,14 +116,15 @@ def _find_limit_ns(passed: Sequence[Trial]) -> float:
 
 
 class Verdict(Record):
-    """The winner's screening trial, the finalists' results against it, and the A/A control. Of a disturbed
-    study there is only the ``leader``, who would win.
+    """The winner's screening trial, the finalists' results against it, and the A/A control. ``least``: see
+    ``StudyResult``. Of a disturbed study there is only the ``leader``, who would win.
     """
 
     best: Trial | None
     leader: Trial | None = None
     finals: tuple[Final, ...] = ()
     control: Control | None = None
+    least: float = 0.0
 
 
 def judge_finals(
@@ -186,6 +187,7 @@ def judge_finals(
         control=None
         if ranking.control is None
         else _control(ranking.control, effect, reused=is_reused),
+        least=math.expm1(ranking.threshold),
     )
 
 

@@ -258,6 +258,7 @@ class Study:
             leader=verdict.leader,
             finals=verdict.finals,
             control=verdict.control,
+            least=verdict.least,
             reason=self.reason if reason in ("budget", "gain") else reason,
             stopped=self.why_ended if reason in ("budget", "gain") and self.is_cut_short else "",
             seconds=self.budgets.elapsed_s,

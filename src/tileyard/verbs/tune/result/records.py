@@ -153,7 +153,8 @@ class StudyResult(Record):
     order, and no best but the ``leader``. What won is right on all ``draws``. ``others`` are the study on
     other silicon. ``reference`` has the reference's times, if asked for. ``incumbents`` stay the best unless
     another config is clearly faster, the first one first. ``pareto`` is the Pareto set of latency and the
-    ``second`` measure, the fastest first, which is the best.
+    ``second`` measure, the fastest first, which is the best. ``least`` is the smallest difference that
+    decided anything in the finals, a share; 0 if unknown.
     """
 
     run: str
@@ -167,6 +168,7 @@ class StudyResult(Record):
     best: Trial | None
     finals: tuple[Final, ...] = ()
     control: Control | None = None
+    least: float = 0.0
     reason: StopReason = "done"
     stopped: str = ""
     seconds: float = 0.0

@@ -394,12 +394,15 @@ def _draw_map(axes: Axes, shown: Picture) -> None:
     best = [cell.best_ns for row in found.cells for cell in row if cell.best_ns is not None]
     unit, size = find_unit(min(best, default=1.0))
     low, high = math.log(min(best, default=1.0)), math.log(max(best, default=1.0))
+    won = shown.winner and shown.find_cell(found, shown.winner, across.parameter, up.parameter)
     for y, row in enumerate(found.cells):
         for x, cell in enumerate(row):
             share = 0.0
             if cell.best_ns is not None and high > low:
                 share = (math.log(cell.best_ns) - low) / (high - low)
             _draw_cell(axes, (x, y), cell, size, share)
+            if (y, x) == won or (won == "" and cell.best_ns is not None and not share):
+                _frame_cell(axes, (x, y))
     axes.set_xlim(-0.5, len(found.columns) - 0.5)
     axes.set_ylim(-0.5, len(found.rows) - 0.5)
     longest = max(map(len, found.columns))
@@ -408,7 +411,14 @@ def _draw_map(axes: Axes, shown: Picture) -> None:
     axes.set_yticks(range(len(found.rows)), found.rows, parse_math=False)
     axes.set_xlabel(clean_line(across.parameter, LINE), fontsize=FONT, parse_math=False)
     axes.set_ylabel(clean_line(up.parameter, LINE // 2), fontsize=FONT, parse_math=False)
-    _finish(axes, f"Best time of both, {unit} (x: none is right)")
+    framed = f"; framed: {shown.winner}" if shown.winner else ""
+    _finish(axes, f"Best time of both, {unit} (x: none is right{framed})")
+
+
+def _frame_cell(axes: Axes, place: tuple[int, int]) -> None:
+    corner = (place[0] - 0.5, place[1] - 0.5)
+    frame = Rectangle(corner, 1, 1, fill=False, edgecolor=CHANGE, linewidth=1.6, zorder=3)
+    axes.add_patch(frame)
 
 
 def _draw_cell(axes: Axes, place: tuple[int, int], cell: Cell, size: float, share: float) -> None:
@@ -426,9 +436,6 @@ def _draw_cell(axes: Axes, place: tuple[int, int], cell: Cell, size: float, shar
     shown = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
     colour = "black" if share > 0.55 else "white"
     axes.text(*place, shown, color=colour, ha="center", va="center", fontsize=FONT - 1.5)
-    if not share:
-        frame = Rectangle(corner, 1, 1, fill=False, edgecolor=CHANGE, linewidth=1.6, zorder=3)
-        axes.add_patch(frame)
 
 
 _DRAW: Final[dict[Panel, Callable[[Axes, Picture], None]]] = {

@@ -82,7 +82,7 @@ def find_effects(tried: Sequence[Tried], all_values: Values) -> list[Effect]:
 
 def map_parameters(tried: Sequence[Tried], values: Values, across: str, up: str) -> Map:
     """The best time for each combination of levels of two parameters."""
-    columns, rows = _name_levels(values[across]), _name_levels(values[up])
+    columns, rows = name_levels(values[across]), name_levels(values[up])
     times: defaultdict[tuple[str, str], list[float | None]] = defaultdict(list)
     for one in tried:
         x, y = one.config.get(across), one.config.get(up)
@@ -100,7 +100,7 @@ def map_parameters(tried: Sequence[Tried], values: Values, across: str, up: str)
 
 def _group(tried: Sequence[Tried], name: str, values: Sequence[Value]) -> dict[str, list[Tried]]:
     """The configs by levels of a parameter, in the order of its values."""
-    level_of = _name_levels(values)
+    level_of = name_levels(values)
     groups: dict[str, list[Tried]] = {level: [] for level in level_of.values()}
     for one in tried:
         if (value := one.config.get(name)) is not None:
@@ -108,7 +108,7 @@ def _group(tried: Sequence[Tried], name: str, values: Sequence[Value]) -> dict[s
     return groups
 
 
-def _name_levels(values: Sequence[Value]) -> dict[tuple[type, Value], str]:
+def name_levels(values: Sequence[Value]) -> dict[tuple[type, Value], str]:
     """The level of each value of a parameter; levels have about as many values each."""
     found: dict[tuple[type, Value], str] = {}
     count = min(len(values), MOST_LEVELS)

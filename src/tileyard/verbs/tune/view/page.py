@@ -39,9 +39,12 @@ from tileyard.show.words import (
 from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, name_binary
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
 from tileyard.verbs.tune.view.landscape import Effect, map_parameters
-from tileyard.verbs.tune.view.picture import Picture, find_shared, judge_row, list_tried
+from tileyard.verbs.tune.view.picture import Picture, Row, find_shared, judge_row, list_tried
 from tileyard.verbs.tune.view.study import (
+    FEW_ROUNDS,
     find_open,
+    format_least,
+    lacks_rounds,
     list_doubts,
     list_lines,
     rank_trials,
@@ -116,9 +119,11 @@ def sum_up(result: StudyResult) -> str:
     gains = () if stays or is_only else map(_say_gain, result.incumbents)
     ties = f"{_say_ties(tied)} with it" if tied else ""
     control = result.control
-    alarm = "the control of the finals raised a false alarm, read them with care"
     is_alarm = control is not None and control.false_alarm and not control.is_wide
-    doubts = (say_unmet(result), *list_doubts(result), alarm * is_alarm, _say_busy(result))
+    alarm = "the finals found the best config different from itself (a false alarm)" * is_alarm
+    if is_alarm and result.least:
+        alarm += f", so differences of less than {format_least(result)} decide nothing"
+    doubts = (say_unmet(result), *list_doubts(result), alarm, _say_busy(result))
     said = "; ".join(filter(None, (text, *gains, ties, *doubts, stopped)))
     return f"{said[0].upper() if said.startswith('the ') else said[0]}{said[1:]}."
 
@@ -189,12 +194,14 @@ def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
         ratio = result.reference.median_ns / measured.median_ns
         took = format_time(result.reference.median_ns)
         yield "reference", f"{took}, {ratio:.3g} x the time of the best config"
+    least = format_least(result)
     if (control := result.control) is not None and (control.false_alarm or control.is_wide):
         said = f"{control.ratio:.3f} x [{control.low:.3f}, {control.high:.3f}]"
         yield (
             "control of the finals",
             f"the best config took {said} its own time, measured as if it were two",
         )
+    yield "differences that decide nothing", (f"less than {least}" if least else "")
     yield "other work", "; ".join(one.removeprefix("other work ") for one in result.busy)
     yield "stopped early", result.stopped if result.reason != "done" else ""
 
@@ -253,6 +260,14 @@ class Progress(Record, rename="camel"):
     unit: str
     size: float
     is_log: bool
+    marks: tuple[tuple[str, int], ...]
+
+
+def _say_screened(shown: Picture) -> str:
+    """Which times a chart of all configs has, if the finals decided."""
+    if shown.study is None or not shown.study.finals:
+        return ""
+    return "Times are of the screening; the finals, which decide, timed the best again. "
 
 
 def _describe_progress(result: StudyResult, shown: Picture, axis: Axis) -> Progress:
@@ -264,9 +279,11 @@ def _describe_progress(result: StudyResult, shown: Picture, axis: Axis) -> Progr
     known = [one for one in times if one]
     return Progress(
         title="Best time so far",
-        see=f"After {near} of {count_of(len(best), 'config')}{after} the best one was within 2 % of the "
-        "best of all. The line is the best time of the screening so far, each dot a config."
-        + (" The finals, which decide, timed the best of them again." if result.finals else ""),
+        see=f"{_say_screened(shown)}After {near} of {count_of(len(best), 'config')}{after} the best one was "
+        "within 2 % of the lowest time. The line is the best time so far, each dot a config"
+        + ("; rings: " if shown.marked else "")
+        + " and ".join(INCUMBENTS.get(name, f"the {name}") for name in shown.marked)
+        + ".",
         has_seconds=has_seconds,
         seconds=tuple(map(round_figure, result.ended_s)) if has_seconds else None,
         times=tuple(None if one is None else round_figure(one) for one in times),
@@ -274,6 +291,7 @@ def _describe_progress(result: StudyResult, shown: Picture, axis: Axis) -> Progr
         unit=axis.unit,
         size=axis.size,
         is_log=max(known) > LOG_FROM * min(known),
+        marks=tuple(shown.marked.items()),
     )
 
 
@@ -299,7 +317,7 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
                     ": ".join((*names[:1], format_config(differs or shared) or "the only config")),
                 ),
                 drawing=draw_interval(axis, (own.low_ns, own.high_ns), own.median_ns, kind),
-                after=(format_time(own.median_ns), _around(own), word),
+                after=(format_time(own.median_ns), _around(own), *_judge(row, result)),
                 kind=kind,
             )
         )
@@ -315,11 +333,7 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         see = (
             f"The finals measured these configs in turn: {_say_ties(tied) or 'none ties'} with the best one, "
             f"{slower or 'none'} {'are' if slower > 1 else 'is'} slower."
-            + (
-                " Tied: too few rounds were undisturbed, or repeated finals can differ as much."
-                if tied
-                else ""
-            )
+            + (_explain_ties(result) if tied else "")
         )
     else:
         see = "There were no finals: these are the times of the screening."
@@ -327,12 +341,32 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         see += f" {unmet[0].upper()}{unmet[1:]}: the table of all configs has the times of their screening."
     return Chart(
         title="Finalists" if result.finals else "The best of the screening",
-        see=f"{see} Bars are intervals of the median at 95 %.{same}{more}",
+        see=f"{see} Bars and brackets are intervals at 95 %.{same}{more}",
         label=f"time of a launch, {unit}",
         axis=draw_axis(axis),
         columns=("rank", "config"),
-        after=("median", "95 %", "against the best"),
+        after=("median", "95 %", *(("time / best time", "verdict") if result.finals else ())),
         groups=(Group(rows=tuple(lines)),),
+    )
+
+
+def _judge(row: Row, result: StudyResult) -> tuple[str, ...]:
+    """The ratio of a finalist to the best, and what it means."""
+    if row.final is None:
+        return ()
+    if judge_row(row, result) == "best":
+        return "", "best"
+    few = f": {FEW_ROUNDS}" * lacks_rounds(row.final, result)
+    return _say_ratio(row.final), f"{'tied' if row.final.tied else 'slower'}{few}"
+
+
+def _explain_ties(result: StudyResult) -> str:
+    """The rule by which configs are tied."""
+    if not (least := format_least(result)):
+        return ""
+    return (
+        f" Differences of less than {least} decide nothing, as noise may be as large: a config is tied if "
+        f"its interval begins below {1 + result.least:.4g} x."
     )
 
 
@@ -369,6 +403,8 @@ def _draw_effects(shown: Picture, times: Sequence[float]) -> Chart:
     unit, size = find_unit(shown.best_ns)
     axis = make_axis(times, unit, size)
     first = drawn[0]
+    winner = shown.winner
+    own = f"; orange: the values of the {winner}" if winner else ""
     most = (
         f"{clean_line(first.parameter)} matters most: its value alone explains "
         f"{format_share(first.share)} of how much times differ."
@@ -382,16 +418,19 @@ def _draw_effects(shown: Picture, times: Sequence[float]) -> Chart:
     )
     return Chart(
         title="Effect of each parameter",
-        see=f"{most} Dot: the best time with this value; ring: the median.{more}",
+        see=f"{_say_screened(shown)}{most} Dot: the best time with this value; ring: the median{own}.{more}",
         label=f"time of a launch, {unit}",
         axis=draw_axis(axis),
         columns=("value",),
         after=("best", "median", "right / tried"),
-        groups=tuple(_draw_effect(one, axis, shown.best_ns) for one in drawn),
+        groups=tuple(
+            _draw_effect(one, axis, shown.find_level(winner, one.parameter) if winner else "")
+            for one in drawn
+        ),
     )
 
 
-def _draw_effect(effect: Effect, axis: Axis, best_ns: float) -> Group:
+def _draw_effect(effect: Effect, axis: Axis, won: str) -> Group:
     rows = []
     for level in effect.levels:
         own = sorted(level.times_ns)
@@ -400,7 +439,7 @@ def _draw_effect(effect: Effect, axis: Axis, best_ns: float) -> Group:
             rows.append(Line(before=(level.name,), drawing=draw_bar(0), after=("", "", count)))
             continue
         middle = median(own)
-        kind = "best" if own[0] <= best_ns else ""
+        kind = "best" if level.name == won else ""
         rows.append(
             Line(
                 before=(level.name,),
@@ -418,7 +457,7 @@ MAP_TITLE = "Map of two parameters"
 
 class Pair(Record):
     """The number of configs with each pair of levels of two parameters, and their best time. ``across`` and
-    ``down`` are places in the list of parameters.
+    ``down`` are places in the list of parameters; ``marks`` are the names of configs with their cells.
     """
 
     across: int
@@ -426,6 +465,7 @@ class Pair(Record):
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     cells: tuple[tuple[tuple[int, float | None], ...], ...]
+    marks: tuple[tuple[str, int, int], ...]
 
 
 class Maps(Record):
@@ -450,12 +490,23 @@ def _describe_maps(shown: Picture, unit: str, size: float) -> Maps:
             )
             for row in found.cells
         )
+        places = (
+            (name, shown.find_cell(found, name, names[across], names[down]))
+            for name in shown.marked
+        )
         pairs.append(
-            Pair(across=across, down=down, columns=found.columns, rows=found.rows, cells=cells)
+            Pair(
+                across=across,
+                down=down,
+                columns=found.columns,
+                rows=found.rows,
+                cells=cells,
+                marks=tuple((name, *at) for name, at in places if at is not None),
+            )
         )
     return Maps(
-        see="Each cell is the best time with these two values, whatever the others are: the darker, the "
-        "faster. The best cell is framed; x is where no config was right.",
+        see=f"{_say_screened(shown)}Each cell is the best time with these two values, whatever the others "
+        "are: the darker, the faster; x is where no config was right.",
         parameters=tuple(names),
         maps=tuple(pairs),
         unit=unit,
@@ -499,7 +550,7 @@ def _draw_losses(result: StudyResult) -> Chart | None:
 
 
 def _about_configs(result: StudyResult) -> Words:
-    met = say_met(result)
+    met = say_met(result, len({name_binary(one) for one in result.trials}))
     return Words(
         see="Click a column's head to sort. The filter finds configs with all of its words, such as a value "
         "or a part of a message; configs with the same binary have the same rank."

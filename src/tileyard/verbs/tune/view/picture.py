@@ -11,8 +11,18 @@ from tileyard.base.model import WELL, Measurement, Record, Trial, Value
 from tileyard.verbs.tune.result.records import Final as Finalist
 from tileyard.verbs.tune.result.records import StudyResult
 from tileyard.verbs.tune.result.replayed import Replay
-from tileyard.verbs.tune.view.landscape import Effect, Tried, Values, find_effects, list_values
+from tileyard.verbs.tune.view.landscape import (
+    Effect,
+    Map,
+    Tried,
+    Values,
+    find_effects,
+    list_values,
+    name_levels,
+)
 from tileyard.verbs.tune.view.study import rank_trials
+
+WINNER = "winner"
 
 
 class Row(Record):
@@ -54,6 +64,38 @@ class Picture:
     def best_ns(self) -> float:
         """The best time, 1 if there is none."""
         return min((one.time_ns for one in self.tried if one.time_ns), default=1.0)
+
+    @cached_property
+    def marked(self) -> dict[str, int]:
+        """The places in ``tried`` of a study's winner and of the incumbents, by what they are."""
+        if self.study is None:
+            return {}
+        winner = f"{WINNER} of the finals" if self.study.finals else WINNER
+        configs = {} if self.study.best is None else {winner: self.study.best.config}
+        configs |= {one.name: one.config for one in self.study.incumbents}
+        places = {name: self._find(config) for name, config in configs.items()}
+        return {name: place for name, place in places.items() if place is not None}
+
+    @property
+    def winner(self) -> str:
+        """The name in ``marked`` of the winner, if there is one."""
+        return next((name for name in self.marked if name.startswith(WINNER)), "")
+
+    def find_cell(self, found: Map, name: str, across: str, up: str) -> tuple[int, int] | None:
+        """The row and column of a marked config's cell in the map of two parameters."""
+        level, row = self.find_level(name, across), self.find_level(name, up)
+        if level not in found.columns or row not in found.rows:
+            return None
+        return found.rows.index(row), found.columns.index(level)
+
+    def find_level(self, name: str, parameter: str) -> str:
+        """The level of a parameter in a marked config; empty if it has none."""
+        value = self.tried[self.marked[name]].config.get(parameter)
+        return "" if value is None else name_levels(self.values[parameter])[type(value), value]
+
+    def _find(self, config: dict[str, Value]) -> int | None:
+        own = (place for place, one in enumerate(self.tried) if one.config == config)
+        return next(own, None)
 
     @property
     def best_so_far_ns(self) -> list[float]:

@@ -39,6 +39,7 @@ from tileyard.verbs.tune.view.compiled import count_ends, describe_reasons, grou
 
 TIES = 3
 """Number of tied configs that are named with their ratios; the table has their times."""
+FEW_ROUNDS = "too few undisturbed rounds"
 BUSY_TEXT = "the machine was too busy to separate tied configs"
 NOTEBOOK_WIDTH = 140
 """Width of a table in a notebook, in characters."""
@@ -101,11 +102,18 @@ def say_finals(result: StudyResult) -> list[Text]:
         for best in result.finals[:1]
     ]
     if tied := [final for final in result.finals[1:] if final.tied]:
-        many = f"{len(tied)} configs are tied with it"
-        named = [f"{format_config(one.config)}, {_say_ratio(one)}" for one in tied[:TIES]]
-        text = f"{many}: {'; '.join(named)}" + ("; ..." if len(tied) > TIES else "")
+        many = f"{len(tied)} configs are"
+        named = [
+            f"{format_config(one.config)}, {_say_ratio(one)}{', ' * is_odd}{FEW_ROUNDS * is_odd}"
+            for one in tied[:TIES]
+            for is_odd in (lacks_rounds(one, result),)
+        ]
         if len(tied) == 1:
-            text = f"{format_config(tied[0].config)} is tied with it: {_say_ratio(tied[0])}"
+            many = f"{format_config(tied[0].config)} is"
+            named = [named[0].removeprefix(f"{format_config(tied[0].config)}, ")]
+        little = f" (less than {least} is a tie)" if (least := format_least(result)) else ""
+        more = "; ..." * (len(tied) > TIES)
+        text = f"{many} tied with it{little}: {'; '.join(named)}{more}"
         lines.append(Text(f"finals: {text}", style="dim"))
     if slower := [final for final in result.finals if not final.tied]:
         others = (
@@ -116,7 +124,9 @@ def say_finals(result: StudyResult) -> list[Text]:
         control = result.control
         alarm = "no false alarm"
         if control.false_alarm:
-            alarm = "FALSE ALARM, read the finals with care"
+            least = format_least(result)
+            known = f"differences of less than {least} decide nothing"
+            alarm = f"FALSE ALARM, {known if least else 'read the finals with care'}"
         if control.is_wide:
             alarm = BUSY_TEXT
             if control.reused:
@@ -129,6 +139,16 @@ def say_finals(result: StudyResult) -> list[Text]:
             )
         )
     return lines + [Text(say_incumbent(one, result), style="dim") for one in result.incumbents]
+
+
+def format_least(result: StudyResult) -> str:
+    """The smallest difference that decided anything in the finals; empty if unknown."""
+    return f"{100 * result.least:.3g} %" if result.least else ""
+
+
+def lacks_rounds(final: Final, result: StudyResult) -> bool:
+    """Whether a config is tied only because other work disturbed nearly all rounds."""
+    return final.tied and final.low > 1 + result.least > 1
 
 
 def say_incumbent(one: Incumbent, result: StudyResult) -> str:
@@ -215,7 +235,7 @@ def _table(
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
     captions = ["times of the screening, in no order"] if result.disturbed else []
-    captions += [said] if (said := say_met(result)) else []
+    captions += [said] if (said := say_met(result, rows)) else []
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
@@ -238,10 +258,11 @@ def find_open(result: StudyResult) -> frozenset[str]:
     return frozenset(name_binary(one) for one in result.trials if one.id in unmet) - met
 
 
-def say_met(result: StudyResult) -> str:
-    """Which configs have times of the finals, if any."""
+def say_met(result: StudyResult, rows: int) -> str:
+    """Which of so many rows, each a binary, have times of the finals, if any."""
     met = len({final.trial for final in result.finals})
-    return f"the first {met}: times of the finals, which decided" if met else ""
+    which = f"the first {met}: " if met < rows else ""
+    return f"{which}times of the finals, which decided" if met else ""
 
 
 def _front(result: StudyResult) -> Table:

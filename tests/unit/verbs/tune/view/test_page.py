@@ -19,10 +19,11 @@ from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
 from tileyard.verbs.tune.result.records import Control, Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
+from tileyard.verbs.tune.view.study import list_lines
 from tileyard.verbs.tune.view.table_page import describe_shapes
 
 LOG = RunLog(home=Path("/home/t"))
-Changed = TypeVar("Changed", StudyResult, Trial)
+Changed = TypeVar("Changed", StudyResult, Trial, Final)
 
 
 def change(one: Changed, **fields: object) -> Changed:
@@ -229,14 +230,64 @@ def test_the_page_says_which_times_decided() -> None:
     study = make_grid()
     met = len(study.finals)
     assert f"the first {met}: times of the finals, which decided" in words(study)["configs"]
-    assert "The finals, which decide, timed the best of them again." in words(study)["progress"]
-    assert (
-        "Tied: too few rounds were undisturbed, or repeated finals can differ as much."
-        in words(study)["finals"]
-    )
+    for name in ("progress", "effects", "map"):
+        assert words(study)[name].startswith("Times are of the screening; the finals, which decide")
     assert "finals" not in "".join(
         words(change(study, finals=()))[name] for name in ("configs", "progress")
     )
+
+
+def test_a_tie_has_its_reason() -> None:
+    """The smallest difference that decides, and the ratio of each config; or that rounds were disturbed."""
+    study = make_grid()
+    passed = [one for one in study.trials if one.outcome is Outcome.PASSED and one != study.best]
+    finals = [study.finals[0]]
+    for one, (low, *is_tied) in zip(passed, ((1.01, True), (1.4, True), (1.5,)), strict=False):
+        compared = change(study.finals[0], trial=one.id, config=one.config, low=low)
+        own = {"ratio": low + 0.1, "high": low + 0.2, "measurement": one.measurement}
+        finals.append(change(compared, tied=bool(is_tied), **own))
+    alarm = Control(ratio=1.01, low=1.005, high=1.02, false_alarm=True)
+    study = change(study, finals=tuple(finals), least=0.02, control=alarm)
+    subject = describe_study(study, LOG)
+    assert dict(subject.facts)["differences that decide nothing"] == "less than 2 %"
+    assert "(a false alarm), so differences of less than 2 % decide nothing" in subject.answer
+    (chart,) = [one.shown for one in subject.sections if one.name == "finals"]
+    assert isinstance(chart, Chart)
+    assert "a config is tied if its interval begins below 1.02 x." in chart.see
+    assert [row.after[2:] for row in chart.groups[0].rows] == [
+        ("", "best"),
+        ("1.11 x [1.01, 1.21]", "tied"),
+        ("1.5 x [1.4, 1.6]", "tied: too few undisturbed rounds"),
+        ("1.6 x [1.5, 1.7]", "slower"),
+    ]
+    (said,) = [line.plain for line in list_lines(study, LOG.home) if "tied" in line.plain]
+    assert "2 configs are tied with it (less than 2 % is a tie): " in said
+    assert said.count("too few undisturbed rounds") == 1
+
+
+def test_the_winner_is_marked_among_the_times_of_the_screening() -> None:
+    """And the default, wherever another config was faster there."""
+    study = make_grid()
+    timed = [one for one in study.trials if one.outcome is Outcome.PASSED]
+    default = Incumbent(name="default", config=timed[-1].config)
+    study = change(study, best=timed[2], incumbents=(default,))
+    shown = {one.name: one.data for one in describe_study(study, LOG).sections}
+    marks = [("winner of the finals", study.trials.index(timed[2]))]
+    marks += [("default", study.trials.index(timed[-1]))]
+    assert list(shown["progress"].marks) == marks
+    (found, *_) = shown["map"].maps
+    names = [shown["map"].parameters[place] for place in (found.across, found.down)]
+    for one, (_, row, column) in zip((timed[2], timed[-1]), found.marks, strict=True):
+        assert [found.columns[column], found.rows[row]] == [str(one.config[key]) for key in names]
+    levels = [
+        row.before[0]
+        for one in describe_study(study, LOG).sections
+        if one.name == "effects"
+        for group in one.shown.groups
+        for row in group.rows
+        if "best" in row.drawing
+    ]
+    assert sorted(levels) == sorted(str(timed[2].config[key]) for key in shown["map"].parameters)
 
 
 def test_what_comes_from_kernels_is_text() -> None:
