@@ -310,10 +310,15 @@ def describe_row(row: TimedRow) -> str:
 
 def format_ratio(ratio: Ratio) -> str:
     """``+4.12 % (+3.20 .. +5.04)``."""
-    interval = ""
-    if ratio.low is not None and ratio.high is not None:
-        interval = f" ({format_change(ratio.low)} .. {format_change(ratio.high)})"
-    return f"{format_change(ratio.ratio)} %{interval}"
+    ends = format_ends(ratio)
+    return f"{format_change(ratio.ratio)} %" + (f" ({ends})" if ends else "")
+
+
+def format_ends(ratio: Ratio) -> str:
+    """``+3.20 .. +5.04``; empty if the interval is unknown."""
+    if ratio.low is None or ratio.high is None:
+        return ""
+    return f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
 
 
 def format_change(ratio: float) -> str:

@@ -28,6 +28,7 @@ from tileyard.verbs.regress.result import (
     TimedRow,
     Verdict,
     format_change,
+    format_ends,
 )
 from tileyard.verbs.regress.view.history_page import (
     ShownHistory,
@@ -60,8 +61,12 @@ KINDS: dict[Verdict, str] = {
     "not_run": "worse",
 }
 """The look of rows; others have the usual one."""
+INTERVALS = (
+    "Intervals are at 95 %: of the changes that comparisons report, at most 5 % are outside theirs."
+)
 ALL_ROWS = Words(
-    see="Click a column's head to sort. The filter finds rows with all of its words.",
+    see="Click a column's head to sort. The filter finds rows with all of its words. Low and high are the "
+    "ends of the interval.",
     example="gemm regressed",
 )
 
@@ -125,11 +130,11 @@ def _draw_rows(result: Regression, timed: Sequence[TimedRow]) -> Chart:
     return Chart(
         title="Changes, the worst first",
         see=f"{told}. The grey band is the margin: what is within it is equal, what is beyond it is worse "
-        f"(red) or better (green).{more}",
+        f"(red) or better (green). {INTERVALS}{more}",
         label="change of head against base, %",
         axis=draw_axis(axis),
         columns=("verdict", result.compared),
-        after=("change", "base", "head"),
+        after=("change", "interval", "base", "head"),
         groups=(Group(rows=tuple(_draw_row(row, result, axis) for row in rows)),),
     )
 
@@ -145,7 +150,12 @@ def _draw_row(row: TimedRow, result: Regression, axis: Axis) -> Line:
     return Line(
         before=(row.verdict, clean_line(row.case)),
         drawing=draw_interval(axis, (low, high), middle, kind, draw_band(axis, -margin, margin)),
-        after=("" if ratio is None else f"{format_change(ratio.ratio)} %", base, head),
+        after=(
+            "" if ratio is None else f"{format_change(ratio.ratio)} %",
+            "" if ratio is None else format_ends(ratio),
+            base,
+            head,
+        ),
         kind=kind,
     )
 
@@ -164,7 +174,7 @@ def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
                         before=(
                             row.verdict,
                             clean_line(row.case),
-                            clean_line("; ".join(_say_all(row)), MESSAGE),
+                            clean_line("; ".join(_say_all(row, result)), MESSAGE),
                         ),
                     )
                     for row in others[:MOST_ROWS]
@@ -174,7 +184,9 @@ def _draw_others(result: Regression, others: Sequence[TimedRow]) -> Chart:
     )
 
 
-def _say_all(row: TimedRow) -> Iterator[str]:
+def _say_all(row: TimedRow, result: Regression) -> Iterator[str]:
+    if row.verdict == "unchanged":
+        yield "the same figures" if result.of == "figures" else "the same binary: not timed"
     yield from describe_more(row)
     yield from map(describe_change, row.changes)
 
@@ -211,7 +223,7 @@ def _list_rows(result: Regression) -> Table:
             clean_line(row.case),
             *_list_changes(row),
             *(format_quantity(one, row.unit) if row.ratio else "" for one in (row.base, row.head)),
-            clean_line("; ".join(_say_all(row)), MESSAGE),
+            clean_line("; ".join(_say_all(row, result)), MESSAGE),
         )
         for number, row in enumerate(result.rows, start=1)
     ]

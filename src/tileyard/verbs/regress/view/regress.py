@@ -22,6 +22,7 @@ from tileyard.verbs.regress.result import (
     Verdict,
     describe_gating,
     format_change,
+    format_ends,
     format_ratio,
 )
 from tileyard.verbs.test.view.markdown import code, text
@@ -92,8 +93,8 @@ def describe_more(row: TimedRow) -> Iterator[str]:
 def describe_gate(result: Regression) -> str:
     """What fails the comparison, and from which limit on."""
     over = f"; slower kernels only beyond {100 * result.fail_over:g} %" if result.fail_over else ""
-    told = [describe_gating(result.rows), *result.broken]
-    return f"gates: {', '.join(filter(None, told)) or 'nothing'}{over}"
+    told = ", ".join(filter(None, (describe_gating(result.rows), *result.broken)))
+    return (f"fails the comparison: {told}" if told else "nothing fails the comparison") + over
 
 
 def find_headline(result: Regression) -> str:
@@ -133,8 +134,7 @@ def _line(row: TimedRow, result: Regression, alike: Sequence[TimedRow]) -> Text:
     if (ratio := row.ratio) is not None:
         change = f"{format_change(ratio.ratio)} %"
         base, head = (format_quantity(one, row.unit) for one in (row.base, row.head))
-        if ratio.low is not None and ratio.high is not None:
-            interval = f"{format_change(ratio.low)} .. {format_change(ratio.high)}"
+        interval = format_ends(ratio)
     return Text.assemble(
         (f"{row.verdict:<13}", STYLES.get(row.verdict, "")),
         f"{change:>9}  {interval:>18}  {base:>9} -> {head:<9}"
@@ -168,24 +168,27 @@ def list_lines(result: Regression) -> Iterator[str]:
 
 def _describe_worth(result: Regression, timed: list[TimedRow]) -> Iterator[str]:
     """The quality of the figures: mean, control, and the smallest visible change."""
-    if result.mean is not None:
-        rows = count_of(result.mean.rows, "row")
-        were = "was" if result.mean.rows == 1 else "were"
-        yield f"geometric mean of the {rows} that {were} timed: {format_change(result.mean.ratio)} %"
-    alarms = result.false_alarms
-    names = f": {', '.join(alarms)}" if alarms else ""
+    if result.mean is not None and result.mean.rows > 1:
+        change = f"{format_change(result.mean.ratio)} %"
+        yield f"geometric mean of the {result.mean.rows} rows that were timed: {change}"
     if result.run:
-        yield (
-            f"base against itself: {count_of(len(alarms), 'false alarm')} in "
-            f"{count_of(len(timed), 'row')}{names}"
-        )
+        alarms = result.false_alarms
+        yield _describe_alarms(result, timed) + (f": {', '.join(alarms)}" if alarms else "")
     yield from describe_controls(result)
-    smallest = [row.smallest for row in timed if row.smallest is not None]
+    smallest = [f"{100 * row.smallest:.1f}" for row in timed if row.smallest is not None]
     if smallest:
+        ends = dict.fromkeys((min(smallest, key=float), max(smallest, key=float)))
         yield (
-            f"smallest change that could have been seen: {100 * min(smallest):.1f} to "
-            f"{100 * max(smallest):.1f} %"
+            f"smallest change that could have been seen: {' to '.join(ends)} %; a smaller one beyond the "
+            "margin may have been missed"
         )
+
+
+def _describe_alarms(result: Regression, timed: Sequence[TimedRow]) -> str:
+    """The control of all rows."""
+    alarms = len(result.false_alarms)
+    found = count_of(alarms, "false alarm") if alarms else "no false alarm"
+    return f"base against itself, as a control: {found} in {count_of(len(timed), result.compared)}"
 
 
 def describe_controls(result: Regression) -> Iterator[str]:
@@ -350,5 +353,5 @@ def _foot(result: Regression) -> Iterator[str]:
         return
     timed = [row for row in result.rows if row.ratio is not None]
     yield f" on {text(result.silicon)}; run {code(result.run)}, {format_seconds(result.seconds)}, "
-    yield f"of which {format_seconds(result.timed_s)} on {code(result.device)}; base against itself: "
-    yield f"{count_of(len(result.false_alarms), 'false alarm')} in {count_of(len(timed), 'row')}{notes}"
+    yield f"of which {format_seconds(result.timed_s)} on {code(result.device)}; "
+    yield f"{_describe_alarms(result, timed)}{notes}"

@@ -187,6 +187,11 @@ def _draw(columns: Sequence[Picture], panels: Sequence[Panel]) -> Figure:
     return figure
 
 
+def _say_screened(shown: Picture) -> str:
+    """Which times are drawn of all configs, if the finals decided."""
+    return " in the screening" if shown.study is not None and shown.study.finals else ""
+
+
 def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=FONT, loc="left", parse_math=False)
     axes.tick_params(labelsize=FONT - 1, length=2)
@@ -254,7 +259,7 @@ def _draw_progress(axes: Axes, shown: Picture) -> None:
     ended_s = () if shown.study is None else shown.study.ended_s
     if len(ended_s) == len(times):
         _add_seconds(axes, lambda number: ended_s[min(max(round(number), 1), len(times)) - 1])
-    _finish(axes, "Best time so far; dots: each config")
+    _finish(axes, f"Best time so far{_say_screened(shown)}; dots: each config")
 
 
 def _add_seconds(axes: Axes, find_s: Callable[[float], float]) -> None:
@@ -365,6 +370,8 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
                 own = sorted(one / size for one in level.times_ns)
                 low, middle = own[0], statistics.median(own)
                 is_best = own[0] * size <= shown.best_ns
+                if shown.winner:
+                    is_best = shown.find_level(shown.winner, effect.parameter) == level.name
                 axes.plot([low, middle], [len(labels)] * 2, "-", color=FAINT, linewidth=1)
                 colour = CHANGE if is_best else TIME
                 axes.plot(low, len(labels), "o", color=colour, markersize=3.5)
@@ -380,7 +387,7 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
     axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median", fontsize=FONT)
     more = f", {len(drawn)} of {len(shown.effects)}" if len(drawn) < len(shown.effects) else ""
     axes.set_title("right", fontsize=FONT - 1, loc="right", color=REST)
-    _finish(axes, f"Effect of each parameter (share of variance{more})")
+    _finish(axes, f"Effect of each parameter{_say_screened(shown)} (share of variance{more})")
     axes.tick_params(axis="y", length=0)
 
 
@@ -411,8 +418,9 @@ def _draw_map(axes: Axes, shown: Picture) -> None:
     axes.set_yticks(range(len(found.rows)), found.rows, parse_math=False)
     axes.set_xlabel(clean_line(across.parameter, LINE), fontsize=FONT, parse_math=False)
     axes.set_ylabel(clean_line(up.parameter, LINE // 2), fontsize=FONT, parse_math=False)
-    framed = f"; framed: {shown.winner}" if shown.winner else ""
-    _finish(axes, f"Best time of both, {unit} (x: none is right{framed})")
+    framed = "; framed: winner" if shown.winner else ""
+    screened = _say_screened(shown)
+    _finish(axes, f"Best time of both{screened}, {unit} (x: none right{framed})")
 
 
 def _frame_cell(axes: Axes, place: tuple[int, int]) -> None:

@@ -169,7 +169,7 @@ def _say_busy(result: StudyResult) -> str:
 
 
 def _say_ratio(final: Final) -> str:
-    return f"{final.ratio:.4g} x [{final.low:.4g}, {final.high:.4g}]"
+    return f"{final.ratio:.3f} x [{final.low:.3f}, {final.high:.3f}]"
 
 
 def _list_facts(result: StudyResult, log: RunLog) -> Iterator[tuple[str, str]]:
@@ -317,7 +317,7 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
                     ": ".join((*names[:1], format_config(differs or shared) or "the only config")),
                 ),
                 drawing=draw_interval(axis, (own.low_ns, own.high_ns), own.median_ns, kind),
-                after=(format_time(own.median_ns), _around(own), *_judge(row, result)),
+                after=(format_time(own.median_ns), *(_judge(row, result) or (_around(own),))),
                 kind=kind,
             )
         )
@@ -345,13 +345,13 @@ def _draw_finals(result: StudyResult, shown: Picture) -> Chart:
         label=f"time of a launch, {unit}",
         axis=draw_axis(axis),
         columns=("rank", "config"),
-        after=("median", "95 %", *(("time / best time", "verdict") if result.finals else ())),
+        after=("median", *(("time / best time", "verdict") if result.finals else ("95 %",))),
         groups=(Group(rows=tuple(lines)),),
     )
 
 
 def _judge(row: Row, result: StudyResult) -> tuple[str, ...]:
-    """The ratio of a finalist to the best, and what it means."""
+    """The ratio of a finalist to the best, and what it means; nothing without finals."""
     if row.final is None:
         return ()
     if judge_row(row, result) == "best":

@@ -86,7 +86,10 @@ def test_what_is_allowed_is_shown_and_passes(
     """With its owner and reason; what is slower by less than the limit passes as well."""
     words = ["regress", "--reports", str(REPORTS), "--fail-over", "4%"]
     assert main(words) == 1
-    assert "gates: 20 missing; slower kernels only beyond 4 %" in capsys.readouterr().out
+    assert (
+        "fails the comparison: 20 missing; slower kernels only beyond 4 %"
+        in capsys.readouterr().out
+    )
     entry = (
         'cases = "*"\nverdicts = ["missing"]\nowner = "ana"\nreason = "gone"\nuntil = 9999-12-31\n'
     )

@@ -30,8 +30,8 @@ def test_the_worst_is_first() -> None:
     """Before the margin; what has no time is listed with the reason, and all rows are in the table."""
     (subject,) = describe_regression(RESULT, LOG)
     assert (
-        subject.answer
-        == "1 kernel slower by more than 2 %. Gates: 1 failed, 1 missing, 1 regressed."
+        subject.answer == "1 kernel slower by more than 2 %. "
+        "Fails the comparison: 1 failed, 1 missing, 1 regressed."
     )
     broken = msgspec.structs.replace(RESULT, broken=("GEMM takes 3 MB",))
     assert describe_regression(broken, LOG)[0].answer.endswith("1 regressed, GEMM takes 3 MB.")
@@ -42,6 +42,9 @@ def test_the_worst_is_first() -> None:
     assert "head: mismatch: B[0] is 1, expected &lt;2&gt;" in page
     (table,) = [one.data for one in subject.sections if one.name == "rows"]
     assert len(msgspec.json.decode(msgspec.json.encode(table))["rows"]) == len(RESULT.rows)
+    assert '<td class="number">+3.00 .. +5.00</td>' in page
+    (same,) = [row for row in table.rows if row[2] == "same"]
+    assert table.texts[same[-1]] == "the same binary: not timed"
 
 
 def test_many_rows_are_cut_in_the_chart_alone() -> None:

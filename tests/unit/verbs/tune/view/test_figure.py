@@ -63,10 +63,10 @@ def test_a_study_is_drawn_as_four_panels() -> None:
     """With units, and with the number of configs that have no time, by the reason."""
     figure = draw_study(make_grid())
     assert [axes.get_title("left").partition(":")[0] for axes in figure.axes] == [
-        "Best time so far; dots",
+        "Best time so far in the screening; dots",
         "Finals",
-        "Effect of each parameter (share of variance)",
-        "Best time of both, ms (x",
+        "Effect of each parameter in the screening (share of variance)",
+        "Best time of both in the screening, ms (x",
     ]
     texts = " ".join(list_texts(figure)).replace("\n", " ")
     assert "gemm M=8 cpu:0" in texts

@@ -40,7 +40,7 @@ def test_the_answer_is_one_sentence() -> None:
     said = sum_up(change(study, incumbents=(better,)))
     assert re.fullmatch(
         r"a_\$x\$=0 b=0 same=s is among the fastest of 20 configs, \S+ ms a launch; "
-        r"1.25 x \[1.2, 1.3\] as fast as the default; \d+ configs? ties? with it.*\.",
+        r"1.250 x \[1.200, 1.300\] as fast as the default; \d+ configs? ties? with it.*\.",
         said,
     )
     stays = sum_up(change(study, incumbents=(Incumbent(name="default", config=won.config),)))
@@ -254,11 +254,11 @@ def test_a_tie_has_its_reason() -> None:
     (chart,) = [one.shown for one in subject.sections if one.name == "finals"]
     assert isinstance(chart, Chart)
     assert "a config is tied if its interval begins below 1.02 x." in chart.see
-    assert [row.after[2:] for row in chart.groups[0].rows] == [
+    assert [row.after[1:] for row in chart.groups[0].rows] == [
         ("", "best"),
-        ("1.11 x [1.01, 1.21]", "tied"),
-        ("1.5 x [1.4, 1.6]", "tied: too few undisturbed rounds"),
-        ("1.6 x [1.5, 1.7]", "slower"),
+        ("1.110 x [1.010, 1.210]", "tied"),
+        ("1.500 x [1.400, 1.600]", "tied: too few undisturbed rounds"),
+        ("1.600 x [1.500, 1.700]", "slower"),
     ]
     (said,) = [line.plain for line in list_lines(study, LOG.home) if "tied" in line.plain]
     assert "2 configs are tied with it (less than 2 % is a tie): " in said
