@@ -279,7 +279,7 @@
         make("td", { class: column.kind === "text" || column.kind === "shared" ? (column.isLong ? "long" : null) : "number" }, say(rows[number], index))))));
       count.textContent = `${found.length} of ${rows.length}`;
       more.hidden = found.length <= shown;
-      more.textContent = `show ${Math.min(MORE, found.length - shown)} more`;
+      more.textContent = more.hidden ? "" : `show ${Math.min(MORE, found.length - shown)} more`;
     }
 
     const heads = columns.map((column) => make("th",

@@ -146,7 +146,7 @@ def test_a_planted_change_is_on_the_first_page_with_its_commit(
     make_site(tmp_path, home, more=["--release", "v1"])
     page = (tmp_path / "index.html").read_text()
     answer = text_of(page[page.index('class="answer"') + 15 : page.index("</header>")])
-    assert f"1 of 6 cases is slower, most {SLOWED} on cpu:0: +6." in answer
+    assert f"1 of 6 cases is slower: {SLOWED} on cpu:0, +6." in answer
     assert f"since commit {commits[PLANTED][:10]}: Softmax rounds once." in answer
     causes = text_of(page[page.index('id="changes"') : page.index('id="all"')])
     assert causes.count("▲") + causes.count("slower") == 1
@@ -160,6 +160,18 @@ def test_a_planted_change_is_on_the_first_page_with_its_commit(
     assert f"with commit {commits[PLANTED][:10]}: Softmax rounds once." in shown
     assert "60 runs, the newest first" in shown
     assert all(commit[:10] in shown for commit in commits[:-1])
+
+
+def test_only_certain_changes_have_a_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A last run that took another time is none yet."""
+    monkeypatch.chdir(tmp_path)
+    record_runs(tmp_path / "home", [BASE_NS] * 9 + [0.93 * BASE_NS], case=SLOWED)
+    make_site(tmp_path / "site", tmp_path / "home")
+    page = (tmp_path / "site" / "index.html").read_text()
+    (before,) = re.findall(r'<td data-name="vs run before"[^>]*>-[67]', page)
+    assert "better" not in before
 
 
 def test_a_further_run_rewrites_what_it_changed_and_no_more(

@@ -1,5 +1,6 @@
 """The pages of a site: one that names what changed and compares all cases, and one per case."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -100,12 +101,14 @@ def render_index(overview: Overview, subjects: Mapping[str, str]) -> str:
         "case": _show_name,
         "time": _show_time,
         "last change": _show_change,
-        f"vs {overview.release}": lambda row: _show_ratio(row.since, overview.margin),
+        f"vs {overview.release}": lambda row: _show_ratio(
+            row.since, overview.margin if row.change else math.inf
+        ),
         "vs base": lambda row: _show_ratio(row.base, overview.margin),
-        "vs run before": lambda row: _show_ratio(row.before, overview.margin),
+        "vs run before": lambda row: _show_ratio(row.before, math.inf),
         "GFLOP/s": _show_rate,
         "of roofline": _show_roofline,
-        "commit": lambda row: _show_commit(row, subjects),
+        "last commit": lambda row: _show_commit(row, subjects),
         "timed by": _show_place,
         "arguments": _show_arguments,
     }
@@ -161,8 +164,8 @@ def say_answer(overview: Overview) -> str:
         cause = _find_cause(overview.causes, worst)
         by = f", {_say_span(cause)}" if cause else ""
         size = f"{format_change(worst.change.ratio)} %"
-        verb = "is" if _count(slower) == 1 else "are"
-        said.append(f"{_count(slower)} of {cases} {verb} slower, most {_name(worst)}: {size}{by}.")
+        verb = "is slower: " if _count(slower) == 1 else "are slower, the most "
+        said.append(f"{_count(slower)} of {cases} {verb}{_name(worst)}, {size}{by}.")
     if not said:
         said.append(
             f"No case is slower than before by more than {100 * overview.margin:g} % "
@@ -297,15 +300,16 @@ def _show_change(row: Row) -> Cell:
     points = row.series.points
     where = shorten(points[change.first].revision or points[change.first].run)
     return Cell(
-        text=f"{format_change(change.ratio)} %",
+        text=f"{format_change(change.ratio)} % {f'at {where}' if change.is_of_code else 'the machine'}",
         by=change.ratio - 1,
         tone="worse" if change.ratio > 1 else "better",
-        more=f"at {where}" if change.is_of_code else "the machine",
     )
 
 
 def _show_ratio(ratio: Ratio | None, margin: float) -> Cell:
-    """A ratio has a tone if it is beyond the margin, and its interval excludes 1."""
+    """A ratio has a tone if it is beyond the margin, and its interval excludes 1. That of two runs has none
+    unless the history has a change: runs differ by more than their intervals.
+    """
     if ratio is None:
         return Cell(text="", by=0.0)
     if ratio.is_same:
