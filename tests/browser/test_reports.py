@@ -80,8 +80,9 @@ def test_the_table_is_sorted_and_filtered(browser: Browser, study: str) -> None:
 
 
 def test_any_two_parameters_are_mapped(browser: Browser, study: str) -> None:
-    """Turned, too, with one best cell; a parameter is never mapped against itself."""
+    """Turned, too, with the cells of the winner and the default; never a parameter against itself."""
     browser.open(study)
+    framed = [browser.texts(f"#s0-map td.{kind}") for kind in ("best", "kept")]
     before = browser.texts("#s0-map td")
     columns, rows = browser.texts("#s0-map thead th"), browser.texts("#s0-map tbody th")
     across, down = (Select(one) for one in browser.find("#s0-map select"))
@@ -91,7 +92,9 @@ def test_any_two_parameters_are_mapped(browser: Browser, study: str) -> None:
     assert sorted(browser.texts("#s0-map td")) == sorted(before)
     assert browser.texts("#s0-map thead th") == rows
     assert browser.texts("#s0-map tbody th") == columns
-    assert len(browser.find("#s0-map td.best")) == 1
+    assert [len(one) for one in framed] == [1, 1]
+    assert [browser.texts(f"#s0-map td.{kind}") for kind in ("best", "kept")] == framed
+    assert "Framed: winner of the finals. Dashed: " in browser.texts("#s0-map [data-caption]")[0]
 
 
 def test_charts_are_read_and_zoomed(browser: Browser, study: str) -> None:

@@ -657,10 +657,12 @@ def test_a_control_is_an_alarm_if_it_differs_by_more_than_a_tie(
     bench = Bench({16: 100.0, 32: 101.0})
     (control,) = (case.id for case in first.final.cases if case.control)
     bench.times[control] = measured(100.0 * factor)
-    found = bench.drive().control
+    result = bench.drive()
+    found = result.control
     assert found is not None
     assert found.low > 1.0 or found.high < 1.0
     assert found.false_alarm == expected
+    assert result.least == pytest.approx(max(1.005, factor, 1 / factor) - 1)
 
 
 def test_a_lone_contender_needs_no_finals() -> None:

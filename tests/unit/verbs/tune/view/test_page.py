@@ -19,7 +19,7 @@ from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
 from tileyard.verbs.tune.result.records import Control, Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
-from tileyard.verbs.tune.view.study import list_lines
+from tileyard.verbs.tune.view.study import list_lines, say_met
 from tileyard.verbs.tune.view.table_page import describe_shapes
 
 LOG = RunLog(home=Path("/home/t"))
@@ -230,6 +230,7 @@ def test_the_page_says_which_times_decided() -> None:
     study = make_grid()
     met = len(study.finals)
     assert f"the first {met}: times of the finals, which decided" in words(study)["configs"]
+    assert say_met(study, met) == "times of the finals, which decided"  # a table of no more rows
     for name in ("progress", "effects", "map"):
         assert words(study)[name].startswith("Times are of the screening; the finals, which decide")
     assert "finals" not in "".join(
