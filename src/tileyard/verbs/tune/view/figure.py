@@ -384,10 +384,12 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     _scale_times(axes, "x", times)
-    axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median", fontsize=FONT)
+    own = "; orange: winner" if shown.winner else ""
+    axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median{own}", fontsize=FONT)
     more = f", {len(drawn)} of {len(shown.effects)}" if len(drawn) < len(shown.effects) else ""
     axes.set_title("right", fontsize=FONT - 1, loc="right", color=REST)
-    _finish(axes, f"Effect of each parameter{_say_screened(shown)} (share of variance{more})")
+    what = f"Effects{_say_screened(shown)}" if _say_screened(shown) else "Effect of each parameter"
+    _finish(axes, f"{what} (share of variance{more})")
     axes.tick_params(axis="y", length=0)
 
 
@@ -419,8 +421,8 @@ def _draw_map(axes: Axes, shown: Picture) -> None:
     axes.set_xlabel(clean_line(across.parameter, LINE), fontsize=FONT, parse_math=False)
     axes.set_ylabel(clean_line(up.parameter, LINE // 2), fontsize=FONT, parse_math=False)
     framed = "; framed: winner" if shown.winner else ""
-    screened = _say_screened(shown)
-    _finish(axes, f"Best time of both{screened}, {unit} (x: none right{framed})")
+    screened = "screened " if _say_screened(shown) else ""
+    _finish(axes, f"Best {screened}time of both, {unit} (x: none right{framed})")
 
 
 def _frame_cell(axes: Axes, place: tuple[int, int]) -> None:

@@ -65,8 +65,8 @@ def test_a_study_is_drawn_as_four_panels() -> None:
     assert [axes.get_title("left").partition(":")[0] for axes in figure.axes] == [
         "Best time so far in the screening; dots",
         "Finals",
-        "Effect of each parameter in the screening (share of variance)",
-        "Best time of both in the screening, ms (x",
+        "Effects in the screening (share of variance)",
+        "Best screened time of both, ms (x",
     ]
     texts = " ".join(list_texts(figure)).replace("\n", " ")
     assert "gemm M=8 cpu:0" in texts
