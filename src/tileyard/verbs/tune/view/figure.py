@@ -384,8 +384,8 @@ def _draw_effects(axes: Axes, shown: Picture) -> None:
     axes.set_yticks(range(len(labels)), labels, parse_math=False)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     _scale_times(axes, "x", times)
-    own = "; orange: winner" if shown.winner else ""
-    axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median{own}", fontsize=FONT)
+    orange = "; orange: winner" if shown.winner else ""
+    axes.set_xlabel(f"time of a launch, {unit}: ● best, ○ median{orange}", fontsize=FONT)
     more = f", {len(drawn)} of {len(shown.effects)}" if len(drawn) < len(shown.effects) else ""
     axes.set_title("right", fontsize=FONT - 1, loc="right", color=REST)
     what = f"Effects{_say_screened(shown)}" if _say_screened(shown) else "Effect of each parameter"

@@ -36,7 +36,13 @@ from tileyard.show.words import (
     join_numbers,
     why,
 )
-from tileyard.verbs.tune.result.records import Final, Incumbent, StudyResult, name_binary
+from tileyard.verbs.tune.result.records import (
+    Final,
+    Incumbent,
+    StudyResult,
+    name_binary,
+    one_per_binary,
+)
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
 from tileyard.verbs.tune.view.landscape import Effect, map_parameters
 from tileyard.verbs.tune.view.picture import Picture, Row, find_shared, judge_row, list_tried
@@ -550,11 +556,12 @@ def _draw_losses(result: StudyResult) -> Chart | None:
 
 
 def _about_configs(result: StudyResult) -> Words:
-    met = say_met(result, len({name_binary(one) for one in result.trials}))
+    met = say_met(result, len(one_per_binary(result.trials)))
+    others = "; the others: times of the screening" if met.startswith("the first") else ""
     return Words(
         see="Click a column's head to sort. The filter finds configs with all of its words, such as a value "
         "or a part of a message; configs with the same binary have the same rank."
-        + (f" Latencies: {met}; the others: times of the screening." if met else ""),
+        + (f" Latencies: {met}{others}." if met else ""),
         example="block_M=64 passed",
     )
 

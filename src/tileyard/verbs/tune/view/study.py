@@ -216,7 +216,8 @@ def _table(
     met = {final.trial for final in result.finals}
     still_open = find_open(result)
     marks = set()
-    for number, trial in enumerate(rank_trials(result)[:rows], start=1):
+    shown = rank_trials(result)[:rows]
+    for number, trial in enumerate(shown, start=1):
         rank = "" if result.disturbed else str(number)
         same = result.same_binary(trial)
         row = [rank, *(_values(key, same) for key in keys)]
@@ -235,7 +236,7 @@ def _table(
         others = (_builds(built, same) for built in result.also_built)
         table.add_row(*row, outcome, *others, style=style)
     captions = ["times of the screening, in no order"] if result.disturbed else []
-    captions += [said] if (said := say_met(result, rows)) else []
+    captions += [said] if (said := say_met(result, len(shown))) else []
     captions += [text for mark, text in MARKS.items() if mark in marks]
     table.caption = "\n".join(captions)
     return table, named
