@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from tileyard.base.model import WELL, Measurement, Record, Trial, Value
 from tileyard.verbs.tune.result.records import Final as Finalist
@@ -73,8 +73,12 @@ class Picture:
         winner = f"{WINNER} of the finals" if self.study.finals else WINNER
         configs = {} if self.study.best is None else {winner: self.study.best.config}
         configs |= {one.name: one.config for one in self.study.incumbents}
-        places = {name: self._find(config) for name, config in configs.items()}
-        return {name: place for name, place in places.items() if place is not None}
+        names: dict[int, list[str]] = {}
+        for name, config in configs.items():
+            own = (place for place, one in enumerate(self.tried) if one.config == config)
+            for place in islice(own, 1):
+                names.setdefault(place, []).append(name)
+        return {" and ".join(own): place for place, own in names.items()}
 
     @property
     def winner(self) -> str:
@@ -92,10 +96,6 @@ class Picture:
         """The level of a parameter in a marked config; empty if it has none."""
         value = self.tried[self.marked[name]].config.get(parameter)
         return "" if value is None else name_levels(self.values[parameter])[type(value), value]
-
-    def _find(self, config: dict[str, Value]) -> int | None:
-        own = (place for place, one in enumerate(self.tried) if one.config == config)
-        return next(own, None)
 
     @property
     def best_so_far_ns(self) -> list[float]:

@@ -103,14 +103,9 @@ def say_finals(result: StudyResult) -> list[Text]:
     ]
     if tied := [final for final in result.finals[1:] if final.tied]:
         many = f"{len(tied)} configs are"
-        named = [
-            f"{format_config(one.config)}, {_say_ratio(one)}{', ' * is_odd}{FEW_ROUNDS * is_odd}"
-            for one in tied[:TIES]
-            for is_odd in (lacks_rounds(one, result),)
-        ]
+        named = [f"{format_config(one.config)}, {_say_tie(one, result)}" for one in tied[:TIES]]
         if len(tied) == 1:
-            many = f"{format_config(tied[0].config)} is"
-            named = [named[0].removeprefix(f"{format_config(tied[0].config)}, ")]
+            many, named = f"{format_config(tied[0].config)} is", [_say_tie(tied[0], result)]
         little = f" (less than {least} is a tie)" if (least := format_least(result)) else ""
         more = "; ..." * (len(tied) > TIES)
         text = f"{many} tied with it{little}: {'; '.join(named)}{more}"
@@ -159,6 +154,10 @@ def say_incumbent(one: Incumbent, result: StudyResult) -> str:
         return f"{named} stays: none is clearly faster"
     said = one.problem or (_say_ratio(one.final) if one.final is not None else "")
     return f"{named}, {said}" if said else named
+
+
+def _say_tie(final: Final, result: StudyResult) -> str:
+    return _say_ratio(final) + f", {FEW_ROUNDS}" * lacks_rounds(final, result)
 
 
 def _say_ratio(final: Final) -> str:

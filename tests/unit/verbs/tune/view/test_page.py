@@ -276,6 +276,9 @@ def test_the_winner_is_marked_among_the_times_of_the_screening() -> None:
     marks = [("winner of the finals", study.trials.index(timed[2]))]
     marks += [("default", study.trials.index(timed[-1]))]
     assert list(shown["progress"].marks) == marks
+    stays = change(study, incumbents=(Incumbent(name="default", config=timed[2].config),))
+    (both,) = [one.data for one in describe_study(stays, LOG).sections if one.name == "progress"]
+    assert list(both.marks) == [("winner of the finals and default", marks[0][1])]
     (found, *_) = shown["map"].maps
     names = [shown["map"].parameters[place] for place in (found.across, found.down)]
     for one, (_, row, column) in zip((timed[2], timed[-1]), found.marks, strict=True):
