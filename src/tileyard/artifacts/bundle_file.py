@@ -464,7 +464,7 @@ def private_folder(root: Path) -> Iterator[Path]:
                     make_folder(parent)
                     folder = stack.enter_context(scratch_folder(parent, "bundle."))
                     break
-                except FileNotFoundError:  # a process that has ended removed the empty parent
+                except (FileNotFoundError, FileExistsError):  # others removed the empty parent
                     if not left:
                         raise
             yield folder
