@@ -3,7 +3,8 @@
 import ctypes
 import itertools
 import math
-from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
 
 import ml_dtypes
 import numpy as np
@@ -59,7 +60,12 @@ TOPS = {"max": np.fmax, "min": np.fmin, "absmax": np.fmax}
 
 ROW_FUNCTIONS = ("exp", "exp2", "exp10", "log10", "sin", "cos")
 
-Call = Callable[[str, "np.ndarray", object], "np.ndarray"]
+
+class Call(Protocol):
+    """Applies one of the headers' functions to an array; the result begins so many bytes past a line."""
+
+    def __call__(self, name: str, x: np.ndarray, result: object, past: int = 16) -> np.ndarray:
+        """Call the function ``name`` on ``x``, for results of a NumPy type."""
 
 
 @pytest.fixture(scope="module")
@@ -88,25 +94,40 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
         ]
     for name, a, b in rows:
         text += f"void call_{name}(const {a} *x, {b} *y, int64_t n) {{ {name}(y, x, n); }}\n"
-    text += quads()
     both = "const float *x, float *z, int64_t n"  # n numbers, half of them the exponents
     text += (
         f"void call_row_pow({both}) {{ ty_row_pow_f32(z, x, x + n / 2, n / 2); }}\n"
         f"void call_pow({both}) {{ for (int64_t i = 0; i < n / 2; ++i)"
         " z[i] = ty_pow_f32(x[i], x[n / 2 + i]); }\n"
     )
-    folder = tmp_path_factory.mktemp("header")
+    return compile_calls(cpu, text, tmp_path_factory.mktemp("header"))
+
+
+@pytest.fixture(scope="module", params=["native", "native,vectors=256"])
+def vectors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Call:
+    """Applies functions of vectors, of 512 bits where this CPU has them, and of fewer."""
+    text = '#include "tile.h"\n' + quads()
+    return compile_calls(CpuTarget(request.param), text, tmp_path_factory.mktemp("vectors"))
+
+
+def compile_calls(target: CpuTarget, text: str, folder: Path) -> Call:
+    """The functions of a C text, by their names without ``call_``."""
     (folder / "loops.c").write_text(text)
     (folder / "tile.h").write_text(header_text())
-    compiled = cpu.toolchain.compile_kernel(folder, "loops.c", "loops.so")
+    compiled = target.toolchain.compile_kernel(folder, "loops.c", "loops.so")
     assert compiled.ok, compiled.log
     library = ctypes.CDLL(str(folder / "loops.so"))
 
-    def apply(name: str, x: np.ndarray, result: object) -> np.ndarray:
+    def apply(name: str, x: np.ndarray, result: object, past: int = 16) -> np.ndarray:
         x = np.ascontiguousarray(x)
-        y = np.empty(x.shape, result)  # type: ignore[call-overload]
+        size = x.size * np.dtype(result).itemsize  # type: ignore[call-overload]
+        memory = np.zeros(size + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + past
+        y = memory[start : start + size].view(result).reshape(x.shape)  # type: ignore[call-overload]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y)]
         getattr(library, f"call_{name}")(*pointers, ctypes.c_int64(x.size))
+        assert not memory[:start].any()
+        assert not memory[start + size :].any()
         return y
 
     return apply
@@ -305,7 +326,7 @@ def test_powers_are_right_to_the_last_places(call: Call) -> None:
 
 
 @pytest.mark.parametrize("form", ["quad", "one"])
-def test_vectors_give_what_single_numbers_give(form: str, call: Call) -> None:
+def test_vectors_give_what_single_numbers_give(form: str, call: Call, vectors: Call) -> None:
     """Every function of vectors gives, bit by bit, what that of one number gives, NaN aside."""
     x = many_floats()
     masked = np.linspace(-80, 80, 4096, dtype=np.float32)
@@ -314,47 +335,51 @@ def test_vectors_give_what_single_numbers_give(form: str, call: Call) -> None:
     x = x[: x.size // 32 * 32]
     names = {name: name if "round" in name else f"{name}_f32" for name in QUAD_FUNCTIONS}
     expected = {name: call(f"ty_{single}", x, np.float32) for name, single in names.items()}
-    got = {name: call(f"{form}_{name}", x, np.float32) for name in QUAD_FUNCTIONS}
+    got = {name: vectors(f"{form}_{name}", x, np.float32) for name in QUAD_FUNCTIONS}
     assert [name for name in names if not is_same(got[name], expected[name])] == []
     turned = x.reshape(-1, 32 if form == "quad" else 8)[::-1].reshape(-1)
     with np.errstate(all="ignore"):
         assert np.array_equal(
-            call(f"{form}_min", x, np.float32), np.fmin(x, turned), equal_nan=True
+            vectors(f"{form}_min", x, np.float32), np.fmin(x, turned), equal_nan=True
         )
         assert np.array_equal(
-            call(f"{form}_max", x, np.float32), np.fmax(x, turned), equal_nan=True
+            vectors(f"{form}_max", x, np.float32), np.fmax(x, turned), equal_nan=True
         )
 
 
 @pytest.mark.parametrize(("form", "mark"), [move for move in MOVES if move[1] in NARROW])
 def test_four_vectors_are_read_and_written_as_narrow_numbers(
-    form: str, mark: str, call: Call
+    form: str, mark: str, vectors: Call
 ) -> None:
-    """All patterns of a narrow type are read, and written through the caches and past them."""
+    """All patterns of a narrow type are read, and written through the caches and past them, wherever."""
     word, scalar, _ = NARROW[mark]
     patterns = np.arange(1 << 16, dtype=np.uint32).astype(word)
-    assert is_same(call(f"{form}_load_{mark}", patterns, np.float32), patterns.view(scalar))
+    assert is_same(vectors(f"{form}_load_{mark}", patterns, np.float32), patterns.view(scalar))
     x = many_floats()
     x = x[: x.size // 32 * 32]
     with np.errstate(all="ignore"):
         expected = x.astype(scalar)
-    assert is_same(call(f"{form}_store_{mark}", x, word).view(scalar), expected)
+    for past in (0, 2, 16, 32):
+        assert is_same(vectors(f"{form}_store_{mark}", x, word, past).view(scalar), expected)
 
 
-def test_four_vectors_are_read_from_bytes(call: Call) -> None:
+def test_four_vectors_are_read_from_bytes(vectors: Call) -> None:
     """Signed bytes and others are read as floats in both orders, and one order becomes the other."""
     patterns = np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8)
     expected = {"u8": patterns.astype(np.float32), "i8": patterns.view(np.int8).astype(np.float32)}
     for form, mark in MOVES:
         if mark in expected:
-            got = call(f"{form}_load_{mark}", patterns, np.float32)
-            assert np.array_equal(got, expected[mark]), (form, mark)
-    assert np.array_equal(call("unlaced", expected["i8"], np.float32), expected["i8"])
+            for past in (0, 4, 16, 32):
+                got = vectors(f"{form}_load_{mark}", patterns, np.float32, past)
+                assert np.array_equal(got, expected[mark]), (form, mark)
+    assert np.array_equal(vectors("unlaced", expected["i8"], np.float32), expected["i8"])
 
 
 @pytest.mark.parametrize("kind", TOPS)
 @pytest.mark.parametrize("mark", ["f16", "bf16"])
-def test_the_end_of_a_narrow_row_is_found_among_its_bits(kind: str, mark: str, call: Call) -> None:
+def test_the_end_of_a_narrow_row_is_found_among_its_bits(
+    kind: str, mark: str, vectors: Call
+) -> None:
     """Rows of one sign, of both, with NaN and of nothing else give what their floats give, NaN aside."""
     word, scalar, _ = NARROW[mark]
     patterns = np.arange(1 << 16, dtype=np.uint32).astype(word)
@@ -364,4 +389,4 @@ def test_the_end_of_a_narrow_row_is_found_among_its_bits(kind: str, mark: str, c
     rows = bits.view(scalar).astype(np.float32).reshape(-1, 64)
     rows = np.abs(rows) if kind == "absmax" else rows
     expected = TOPS[kind].reduce(rows, axis=1, initial=np.float32(0.25))
-    assert np.array_equal(call(f"tops_{kind}_{mark}", bits, np.float32)[::64], expected)
+    assert np.array_equal(vectors(f"tops_{kind}_{mark}", bits, np.float32)[::64], expected)

@@ -213,7 +213,8 @@ def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
     units = {0: (), 1: find_units(machine.features), 2: ("bf16", "i8")}[options.units]
     machine = msgspec.structs.replace(machine, units=units)
     if "__AVX__" in macros:
-        flags = (*flags, f"-mprefer-vector-width={8 * machine.vector_bytes}")
+        width = machine.vector_bytes
+        flags = (*flags, f"-mprefer-vector-width={8 * width}", f"-DTY_VECTOR={width}")
     return Toolchain(
         command=command,
         flags=flags,

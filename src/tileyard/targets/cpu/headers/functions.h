@@ -4,32 +4,61 @@
 
 #include "quads.h"
 
-/* Functions that are easy for all numbers below a limit; for others, one by one. The steps of four
-   vectors alternate: else processors would have to look far ahead for something to do. */
-#define TY_EASY_EXP2(type, each)                                                                   \
-  TY_INLINE type ty_##each##_easy_exp2(type x) {                                                   \
-    type n = ty_##each##_nearest_words(x), f = ty_##each##_sub(x, ty_##each##_nearest(x));         \
+/* Polynomials of exp2 and exp. The steps of several vectors alternate: else processors would have to look
+   far ahead for something to do. */
+#define TY_EXP_RESTS(type, each)                                                                   \
+  TY_INLINE type ty_##each##_exp2_rest(type f) {                                                   \
     type p = ty_##each##_step(ty_##each##_of(0x1.592830p-10f), f, 0x1.3cf636p-7f);                 \
     p = ty_##each##_step(p, f, 0x1.c6be9cp-5f);                                                    \
     p = ty_##each##_step(p, f, 0x1.ebf998p-3f);                                                    \
     p = ty_##each##_step(p, f, 0x1.62e420p-1f);                                                    \
-    return ty_##each##_exponent(ty_##each##_step(p, f, 1.0f), n);                                  \
+    return ty_##each##_step(p, f, 1.0f);                                                           \
   }                                                                                                \
-  TY_INLINE type ty_##each##_easy_exp(type x) {                                                    \
-    type shifted = ty_##each##_fma(x, ty_##each##_of(0x1.715476p+0f), ty_##each##_of(TY_ROUNDER)); \
-    type whole = ty_##each##_plus(shifted, -TY_ROUNDER);                                           \
+  TY_INLINE type ty_##each##_exp_shifted(type x) {                                                 \
+    return ty_##each##_fma(x, ty_##each##_of(0x1.715476p+0f), ty_##each##_of(TY_ROUNDER));         \
+  }                                                                                                \
+  TY_INLINE type ty_##each##_exp_rest(type x, type whole) {                                        \
     type r = ty_##each##_fma(whole, ty_##each##_of(-0x1.62e400p-1f), x);                           \
     r = ty_##each##_fma(whole, ty_##each##_of(-0x1.7f7d1cp-20f), r);                               \
     type p = ty_##each##_step(ty_##each##_of(0x1.6a23c4p-10f), r, 0x1.123a22p-7f);                 \
     p = ty_##each##_step(p, r, 0x1.5558f4p-5f);                                                    \
     p = ty_##each##_step(p, r, 0x1.555492p-3f);                                                    \
     p = ty_##each##_step(p, r, 0x1.fffffcp-2f);                                                    \
-    p = ty_##each##_plus(ty_##each##_fma(ty_##each##_mul(p, r), r, r), 1.0f);                      \
-    return ty_##each##_exponent(p, shifted);                                                       \
+    return ty_##each##_plus(ty_##each##_fma(ty_##each##_mul(p, r), r, r), 1.0f);                   \
   }
-TY_EASY_EXP2(ty_row, one)
-TY_EASY_EXP2(ty_quad, quad)
-#undef TY_EASY_EXP2
+TY_EXP_RESTS(ty_row, one)
+TY_EXP_RESTS(ty_quad, quad)
+#undef TY_EXP_RESTS
+
+#if TY_WIDE
+/* All numbers are easy: `raised` rounds once, saturates, and keeps NaN. */
+#define TY_EXP(type, each)                                                                         \
+  TY_INLINE type ty_##each##_exp2(type x) {                                                        \
+    type p = ty_##each##_exp2_rest(ty_##each##_rest(x));                                           \
+    return ty_##each##_raised(p, ty_##each##_whole(x));                                            \
+  }                                                                                                \
+  TY_INLINE type ty_##each##_exp(type x) {                                                         \
+    x = ty_##each##_within(x, -104.0f, 89.0f);                                                     \
+    type whole = ty_##each##_plus(ty_##each##_exp_shifted(x), -TY_ROUNDER);                        \
+    return ty_##each##_raised(ty_##each##_exp_rest(x, whole), whole);                              \
+  }
+TY_EXP(ty_row, one)
+TY_EXP(ty_quad, quad)
+#undef TY_EXP
+#else
+/* Functions that are easy for all numbers below a limit; for others, one by one. */
+#define TY_EASY_EXP(type, each)                                                                    \
+  TY_INLINE type ty_##each##_easy_exp2(type x) {                                                   \
+    type p = ty_##each##_exp2_rest(ty_##each##_rest(x));                                           \
+    return ty_##each##_raised(p, ty_##each##_whole(x));                                            \
+  }                                                                                                \
+  TY_INLINE type ty_##each##_easy_exp(type x) {                                                    \
+    type shifted = ty_##each##_exp_shifted(x);                                                     \
+    return ty_##each##_raised(ty_##each##_exp_rest(x, ty_##each##_plus(shifted, -TY_ROUNDER)), shifted); \
+  }
+TY_EASY_EXP(ty_row, one)
+TY_EASY_EXP(ty_quad, quad)
+#undef TY_EASY_EXP
 TY_INLINE ty_words ty_magnitude_words(ty_row x) { return (ty_words)x & 0x7fffffffu; }
 TY_INLINE int ty_quad_reaches(ty_quad x, float limit) {
   ty_words most = TY_GREATER_WORDS(ty_magnitude_words(x.a), ty_magnitude_words(x.b));
@@ -97,6 +126,7 @@ TY_EASY(exp, 87.0f)
 #undef TY_EASY
 #undef TY_WITHOUT
 #undef TY_MASKED
+#endif
 
 /* Functions of whole rows, which may be in place: where all numbers of a piece are easy, without a
    branch for each. They give what the functions of one number give. */

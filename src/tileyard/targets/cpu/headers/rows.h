@@ -9,6 +9,14 @@
 #else
 #define TY_LANES 4
 #endif
+/* Whether passes have vectors of 512 bits: if the target wants them, and the compiler has our names of
+   their instructions. */
+#if TY_VECTOR == 64 && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__) &&  \
+    defined(__FMA__) && !defined(__clang__)
+#define TY_WIDE 1
+#else
+#define TY_WIDE 0
+#endif
 typedef float ty_row __attribute__((vector_size(TY_LANES * 4), aligned(4), may_alias));
 typedef float ty_row_aligned __attribute__((vector_size(TY_LANES * 4), may_alias));
 

@@ -6,7 +6,11 @@
 
 /* To memory; `past`, which is 0 or how `to` is aligned in bytes, goes past the caches. */
 #define TY_PLACE(to, is_large)                                                                     \
-  (!(is_large) ? 0 : (uintptr_t)(to) % 32 == 0 ? 32 : (uintptr_t)(to) % 16 == 0 ? 16 : 0)
+  (!(is_large)                 ? 0                                                                 \
+   : (uintptr_t)(to) % 64 == 0 ? 64                                                                \
+   : (uintptr_t)(to) % 32 == 0 ? 32                                                                \
+   : (uintptr_t)(to) % 16 == 0 ? 16                                                                \
+                               : 0)
 /* Stores four vectors one by one, where there is no way past the caches. */
 #define TY_QUAD_STORE(form, kind, type)                                                            \
   TY_INLINE void ty_##form##_store_##kind(type *to, ty_quad x, int past) {                             \
@@ -19,7 +23,7 @@
 #if defined(__AVX2__) && !defined(__clang__)
 typedef ty_long4 ty_long4_at __attribute__((aligned(2), may_alias));
 TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
-  if (__builtin_expect(past == 32, 1))
+  if (__builtin_expect(past >= 32, 1))
     __builtin_ia32_movntdq256((ty_long4 *)to, x);
   else if (past == 0)
     *(ty_long4_at *)to = x;
@@ -28,6 +32,45 @@ TY_INLINE void ty_to_memory(void *to, ty_long4 x, int past) {
     __builtin_ia32_movntdq((ty_long2 *)to + 1, __builtin_ia32_extract128i256(x, 1));
   }
 }
+#if TY_WIDE
+TY_INLINE void ty_wide_to_memory(void *to, ty_wide x, int past) {
+  if (__builtin_expect(past == 64, 1))
+    __builtin_ia32_movntdq512((ty_long8 *)to, (ty_long8)x);
+  else if (past == 0)
+    *(ty_long8_at *)to = (ty_long8)x;
+  else {
+    ty_to_memory(to, (ty_long4)ty_floats(x, 0), past);
+    ty_to_memory((char *)to + 32, (ty_long4)ty_floats(x, 1), past);
+  }
+}
+TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
+  ty_wide_to_memory(to, x.a, past);
+  ty_wide_to_memory(to + 16, x.b, past);
+}
+/* The CPU's own conversion takes numbers below the least normal one for 0, and has other NaN. */
+TY_INLINE void ty_quad_store_bf16(uint16_t *to, ty_quad x, int past) {
+#ifdef __AVX512BF16__
+  if (__builtin_expect(!TY_KINDS(x.a, x.b, TY_NAN_KINDS | TY_SMALL_KIND), 1)) {
+    ty_wide both;
+    __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(both) : "v"(x.b), "v"(x.a));
+    ty_wide_to_memory(to, both, past);
+    return;
+  }
+#endif
+  ty_wide_words a = ty_wide_easy_bf16(x.a), b = ty_wide_easy_bf16(x.b);
+  if (__builtin_expect(ty_has_nan(x), 0))
+    a = ty_wide_rounded_bf16(x.a), b = ty_wide_rounded_bf16(x.b);
+  ty_wide_to_memory(to, (ty_wide)ty_wide_two_bf16(a, b), past);
+}
+TY_INLINE void ty_laced_store_f32(float *to, ty_quad x, int past) { ty_quad_store_f32(to, x, past); }
+TY_INLINE void ty_laced_store_bf16(uint16_t *to, ty_quad x, int past) {
+  ty_quad_store_bf16(to, x, past);
+}
+TY_INLINE void ty_quad_store_f16(uint16_t *to, ty_quad x, int past) {
+  ty_to_memory(to, (ty_long4)ty_wide_halves(x.a), past);
+  ty_to_memory(to + 16, (ty_long4)ty_wide_halves(x.b), past);
+}
+#else
 TY_INLINE void ty_quad_store_f32(float *to, ty_quad x, int past) {
   ty_to_memory(to, (ty_long4)x.a, past);
   ty_to_memory(to + 8, (ty_long4)x.b, past);
@@ -56,13 +99,15 @@ TY_INLINE ty_long4 ty_in_order(ty_long4 x) { return __builtin_ia32_permdi256(x, 
 TY_STORE_BF16(quad, ty_in_order)
 TY_STORE_BF16(laced, )
 #undef TY_STORE_BF16
+#endif
 #else
 TY_QUAD_STORE(quad, f32, float)
 TY_QUAD_STORE(quad, bf16, uint16_t)
 TY_QUAD_STORE(laced, f32, float)
 TY_QUAD_STORE(laced, bf16, uint16_t)
 #endif
-#if TY_HALVES && defined(__AVX2__) && !defined(__clang__)
+#if TY_WIDE
+#elif TY_HALVES && defined(__AVX2__) && !defined(__clang__)
 TY_INLINE ty_long4 ty_two_f16(ty_row x, ty_row y) {
   ty_long4 both = {0, 0, 0, 0};
   both = (ty_long4)__builtin_ia32_insert128i256(both, (ty_long2)ty_narrow_halves(x), 0);

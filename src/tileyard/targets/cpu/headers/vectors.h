@@ -10,8 +10,12 @@ typedef uint16_t ty_shorts __attribute__((vector_size(TY_LANES * 2), aligned(2),
 /* GCC writes out conversions between widths piece by piece: its own names for the instructions. */
 #if defined(__AVX2__) && !defined(__clang__)
 typedef char ty_char16 __attribute__((vector_size(16)));
+typedef char ty_char16_at __attribute__((vector_size(16), aligned(1), may_alias));
+typedef char ty_char32 __attribute__((vector_size(32)));
 typedef short ty_short8 __attribute__((vector_size(16)));
 typedef short ty_short8_at __attribute__((vector_size(16), aligned(2), may_alias));
+typedef short ty_short16 __attribute__((vector_size(32)));
+typedef short ty_short16_at __attribute__((vector_size(32), aligned(2), may_alias));
 typedef int ty_int8 __attribute__((vector_size(32)));
 typedef long long ty_long2 __attribute__((vector_size(16)));
 typedef long long ty_long4 __attribute__((vector_size(32)));
