@@ -219,3 +219,10 @@ def test_rows_of_bfloat16_are_laced() -> None:
         dtype: text.count("ty_laced_store_bf16(&R") for dtype, text in texts.items()
     } == expected
     assert {dtype: text.count("(ty_unlaced(totals") for dtype, text in texts.items()} == expected
+
+
+def test_a_pass_that_writes_an_array_prefetches_only_if_the_others_are_short() -> None:
+    """It waits for its writes, and fetches a share only where one other pass could not fetch everything."""
+    texts = {dtype: text_of(SOFTMAX.format(dtype=dtype)) for dtype in ("float16", "float32")}
+    counts = {dtype: text.count("const char *ahead") for dtype, text in texts.items()}
+    assert counts == {"float16": 1, "float32": 2}

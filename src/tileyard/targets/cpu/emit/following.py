@@ -234,14 +234,25 @@ def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
     return axes[0].var if axes else None
 
 
-def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt]) -> float:
-    """The estimated share of a pass, from 0 to 1, in the time of all passes up to the end of the body."""
-    later = 0
+_LONG = 10
+"""So many sums for each byte of rows take longer than to read them."""
+
+
+def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt], rows: Sequence[Row]) -> float:
+    """The share of a pass, from 0 to 1, in prefetching ``rows`` by all passes up to the end of the body, by
+    their estimated times. Passes that write past the caches wait for their writes, so others prefetch
+    for them if they take long.
+    """
+    others, writers = _weight(found), 0
     while rest:
         there = None if isinstance(rest[0], Copy) else find_pass(ctx, rest)
-        later += 0 if there is None else _weight(there)
+        if there is not None and any(step.buffer in ctx.large for step in there.nest.steps):
+            writers += _weight(there)
+        elif there is not None:
+            others += _weight(there)
         rest = rest[1 if there is None else len(there.statements) :]
-    return _weight(found) / (_weight(found) + later)
+    left = sum((row.bytes - row.done) * row.nest.elements // row.nest.columns for row in rows)
+    return _weight(found) / (others if others > _LONG * left else others + writers)
 
 
 def _weight(found: Pass) -> int:

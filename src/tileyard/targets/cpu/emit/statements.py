@@ -125,7 +125,7 @@ class Statements:
         for step in found.nest.steps:
             ctx.repeats.pop(step.buffer, None)
         rest = body[len(found.statements) :]
-        share = find_share(ctx, found, rest) if read else 0.0
+        share = find_share(ctx, found, rest, read) if read else 0.0
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
             settle(ctx, stmt)
