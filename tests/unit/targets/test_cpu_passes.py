@@ -141,9 +141,9 @@ def check(load_text: Load, text: str, arrays: list[np.ndarray], ulps: dict[type,
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-7)
 
 
-def text_of(text: str) -> str:
-    """The C of a Program, for a machine with vectors of 256 bits."""
-    machine = Machine(arch="x86_64", vector_bytes=32, registers=16)
+def text_of(text: str, vector_bytes: int = 32) -> str:
+    """The C of a Program, for a machine with vectors of 256 bits, or of others."""
+    machine = Machine(arch="x86_64", vector_bytes=vector_bytes, registers=vector_bytes // 2)
     return generate(read_program(text), machine, {}).text
 
 
@@ -226,3 +226,13 @@ def test_a_pass_that_writes_an_array_prefetches_only_if_the_others_are_short() -
     texts = {dtype: text_of(SOFTMAX.format(dtype=dtype)) for dtype in ("float16", "float32")}
     counts = {dtype: text.count("const char *ahead") for dtype, text in texts.items()}
     assert counts == {"float16": 1, "float32": 2}
+
+
+def test_arguments_of_exp2_are_computed_early_from_what_no_step_has_written() -> None:
+    """A turn ahead, where vectors are wide; not if the pass itself writes what they are computed from."""
+    whole = SOFTMAX.format(dtype="float16")
+    doubled = whole.replace(
+        "        x[i, j] = exp2", "        x[i, j] = x[i, j] * 2.0\n        x[i, j] = exp2"
+    )
+    texts = [text_of(whole, 64), text_of(doubled, 64), text_of(whole)]
+    assert [text.count("ty_quad_exp2(now)") for text in texts] == [1, 0, 0]

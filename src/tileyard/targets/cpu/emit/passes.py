@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from tileyard.ir.nodes import Const, Expr, Load, Store
+from tileyard.ir.nodes import Const, Expr, Load, Op, Store
 from tileyard.ir.text import print_statement
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
@@ -14,6 +14,7 @@ from tileyard.targets.cpu.emit.nests import Nest, Pass
 from tileyard.targets.cpu.emit.scalars import SCALARS, identity_literal
 from tileyard.targets.cpu.emit.tiles import numbered
 from tileyard.targets.cpu.emit.vectors import (
+    AT_ONCE,
     LENGTHS,
     ONE,
     QUAD,
@@ -59,6 +60,7 @@ class _Rows:
         self._tables: dict[int, tuple[Table, str]] = {}
         self._totals: dict[int, str] = {}
         self._parts: dict[tuple[str, int], str] = {}
+        self._early: dict[int, tuple[Expr, str]] = {}
 
     def write(self, beside: Sequence[str]) -> None:
         """Write one row; ``beside`` are lines of C that are added to each four vectors."""
@@ -89,6 +91,7 @@ class _Rows:
                     break
             self._vectors.form = form
             length = LENGTHS[form]
+            self._early = self._begin_early() if form == QUAD else {}
             with out.block(f"for (; {at} + {length} <= {columns}; {at} += {length})"):
                 for line in beside if form == QUAD else ():
                     out.line(line)
@@ -197,10 +200,11 @@ class _Rows:
         ctx, out, form = self._ctx, self._ctx.out, self._vectors.form
         self._forget()
         kind = "ty_quad" if form == QUAD else "ty_row"
+        early = self._next_early()
         for i, step in enumerate(self._nest.steps):
             if isinstance(step, Fold):
                 name = self._parts[form, i]
-                folded = self._vectors.write(step.value)
+                folded = self._vectors.rounded(*self._unrounded(step, early.get(i, {})))
                 out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
                 continue
             target = f"&{place(ctx, step.buffer, step.indices)}"
@@ -210,7 +214,7 @@ class _Rows:
                 at = self._vectors.in_memory(table.place)
                 out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
                 continue
-            text, rounding = self._vectors.unrounded(step.value)
+            text, rounding = self._unrounded(step, early.get(i, {}))
             narrow = ctx.narrow(step.buffer)
             key = self._key(step)
             is_read = self._is_read(i, step)
@@ -224,6 +228,55 @@ class _Rows:
             if step.buffer not in self._unwritten:
                 call = f"ty_{self._vectors.moved}_store" if form == QUAD else "ty_store"
                 out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
+
+    def _unrounded(self, step: Store | Fold, early: dict[Expr, str]) -> tuple[str, str]:
+        """A step's value without its final rounding; ``early`` are C names of parts of it."""
+        known = self._ctx.known
+        known.update(early)
+        found = self._vectors.unrounded(step.value)
+        for part in early:
+            del known[part]
+        return found
+
+    # ---- arguments that are computed early ----------------------------------------------------------
+
+    def _begin_early(self) -> dict[int, tuple[Expr, str]]:
+        """The arguments of functions that are computed a turn early, by the numbers of their steps, and what
+        the next turn's are called; writes the first. CPUs look ahead by little more than a turn.
+        """
+        ctx = self._ctx
+        found: dict[int, tuple[Expr, str]] = {}
+        if ctx.machine.vector_bytes < 64 or self._nest.columns < 2 * AT_ONCE:
+            return found
+        self._forget()
+        written: set[str] = set()
+        for i, step in enumerate(self._nest.steps):
+            parts = walk_expr(step.value)
+            calls = [x for x in parts if isinstance(x, Op) and x.name in ("exp", "exp2")]
+            if len(calls) == 1 and self._vectors.is_early(argument := calls[0].args[0], written):
+                name = ctx.names.fresh("soon")
+                with ctx.names.aliased(self._at.name, "0"):
+                    ctx.out.line(f"ty_quad {name} = {self._vectors.write(argument)};")
+                found[i] = argument, name
+            written.add(step.buffer)
+        return found
+
+    def _next_early(self) -> dict[int, dict[Expr, str]]:
+        """Write the next turn's early arguments; returns the names of this turn's."""
+        ctx, out, at = self._ctx, self._ctx.out, self._at.name
+        if not self._early or self._vectors.form != QUAD:
+            return {}
+        following = ctx.names.fresh("next")
+        found: dict[int, dict[Expr, str]] = {}
+        is_last = f"{at} + 2 * TY_QUAD > {self._nest.columns}"
+        out.line(f"const int32_t {following} = {is_last} ? {at} : {at} + TY_QUAD;")
+        for i, (argument, soon) in self._early.items():
+            now = ctx.names.fresh("now")
+            out.line(f"const ty_quad {now} = {soon};")
+            with ctx.names.aliased(at, following):
+                out.line(f"{soon} = {self._vectors.write(argument)};")
+            found[i] = {argument: now}
+        return found
 
     def _key(self, step: Store) -> Load:
         """The load of the element that a step writes."""

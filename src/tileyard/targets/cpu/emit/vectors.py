@@ -201,6 +201,22 @@ class Vectors:
                 return self._cast(expr)
         return self._by_element(expr)
 
+    def is_early(self, expr: Expr, written: set[str]) -> bool:
+        """Whether vectors of ``expr`` can be computed a turn early, from what steps before it have not
+        ``written``.
+        """
+        match expr:
+            case Load() if expr not in self.same:
+                is_read = is_along(expr.indices, self._at) and expr.buffer not in written
+                return is_read and expr.dtype in FLOATS and not self._ctx.is_aliased(expr.buffer)
+            case Op() if expr not in self.same:
+                is_known = expr.dtype in FLOATS and expr.name in _BINARY | _UNARY - {"exp", "exp2"}
+                return is_known and all(self.is_early(arg, written) for arg in expr.args)
+            case Cast() if expr not in self.same:
+                is_float = expr.dtype in FLOATS and expr.value.dtype in FLOATS
+                return is_float and self.is_early(expr.value, written)
+        return expr in self.same or isinstance(expr, Const)
+
     def _cast(self, expr: Cast) -> tuple[str, str]:
         inner = expr.value
         if inner.dtype in FLOATS:
