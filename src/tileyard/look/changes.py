@@ -41,6 +41,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.rewrite import Names, with_expressions
 from tileyard.ir.walk import (
     bodies,
+    buffer_effects,
     children,
     expressions,
     replace_parts,
@@ -93,6 +94,11 @@ class Change:
     is_extra: bool = False
     others: Mapping[int, tuple[Stmt, ...]] = field(default_factory=dict)
 
+    @property
+    def place(self) -> tuple[int, bool]:
+        """The place in the order: of those with one rank, a search for a number takes longest."""
+        return self.rank, self.hole is not None
+
     def apply(self, program: Program, value: float | None = None) -> Program:
         """``program`` with this change."""
         stmts = self.stmts if value is None or self.hole is None else self.hole(value)
@@ -127,11 +133,10 @@ class Changes:
 
     def of(self, numbers: Sequence[int]) -> list[Change]:
         """The changes of these statements, the more plausible ones first, each statement in its turn."""
-        each = [sorted(self._of_one(number), key=lambda one: one.rank) for number in numbers]
-        ranks = sorted({change.rank for changes in each for change in changes})
+        each = [list(self._of_one(number)) for number in numbers]
         found: list[Change] = []
-        for rank in ranks:
-            same = [[one for one in changes if one.rank == rank] for changes in each]
+        for place in sorted({change.place for changes in each for change in changes}):
+            same = [[one for one in changes if one.place == place] for changes in each]
             turns = itertools.zip_longest(*same)
             found += [one for turn in turns for one in turn if one is not None]
         return found
@@ -140,7 +145,7 @@ class Changes:
         stmt = self._stmts[number]
         self._scope = self._scopes[number]
         seen = {stmt}
-        for rank, other in self._variants(stmt):
+        for rank, other in itertools.chain(self._other_buffers(stmt), self._variants(stmt)):
             if other not in seen:
                 seen.add(other)
                 yield Change(number=number, stmts=(other,), rank=rank)
@@ -178,6 +183,8 @@ class Changes:
         elif isinstance(stmt, Reduce | Gemm):
             into = written_region(stmt)
             if into is not None:
+                if isinstance(stmt, Gemm) and not stmt.clear and self._scope.path:
+                    yield from self._rescaled(number, stmt, into)
                 yield from self._with_loop(number, stmt, into, "after")
         elif isinstance(stmt, Copy) and self._buffers[stmt.src.buffer].scope != "global":
             yield from self._with_loop(number, stmt, stmt.src, "before")
@@ -222,6 +229,17 @@ class Changes:
         for op, other in self._beside(region.buffer, load.indices):
             yield Change(number=number, stmts=make(op, other), rank=3, adds=adds)
 
+    def _rescaled(self, number: int, stmt: Gemm, into: Region) -> Iterator[Change]:
+        """What a product adds to scaled before it, most likely by a tile that each step makes."""
+        made = buffer_effects((self._stmts[self._scope.path[-2]],)).written
+        for change in self._with_loop(number, stmt, into, "before"):
+            if change.hole is None:
+                (value,) = (one.value for one in walk(change.stmts) if isinstance(one, Store))
+                name, (_, by) = value.name, value.args
+                if name in ("mul", "div"):
+                    rank = 0 if name == "mul" and by.buffer in made else 1
+                    yield replace(change, rank=rank)
+
     def _beside(self, buffer: str, indices: tuple[Expr, ...]) -> Iterator[tuple[str, Load]]:
         """Operations with the elements of tiles that belong to an element: of its row, its column, or all."""
         own = self._buffers[buffer]
@@ -250,6 +268,23 @@ class Changes:
 
     # ---- statements -------------------------------------------------------------------------
 
+    def _other_buffers(self, stmt: Stmt) -> Iterator[tuple[int, Stmt]]:
+        """Another buffer of one shape and type in the place of one that is read or written."""
+        for part in dict.fromkeys(part for expr in expressions(stmt) for part in walk_expr(expr)):
+            if isinstance(part, Load):
+                for name in self._alike(part.buffer):
+                    (other,) = _with(stmt, {part: Load(name, part.indices, part.dtype)})
+                    yield 1, other
+        for field_name in stmt.__struct_fields__:
+            region = getattr(stmt, field_name)
+            if isinstance(region, Region):
+                for name in self._alike(region.buffer):
+                    into = msgspec.structs.replace(region, buffer=name)
+                    yield 1, msgspec.structs.replace(stmt, **{field_name: into})
+        if isinstance(stmt, Store | Atomic):
+            for name in self._alike(stmt.buffer):
+                yield 1, msgspec.structs.replace(stmt, buffer=name)
+
     def _variants(self, stmt: Stmt) -> Iterator[tuple[int, Stmt]]:
         match stmt:
             case Store() | Atomic():
@@ -257,8 +292,6 @@ class Changes:
                     yield rank, msgspec.structs.replace(stmt, value=value)
                 for rank, indices in self._tuples(stmt.indices):
                     yield rank, msgspec.structs.replace(stmt, indices=indices)
-                for name in self._alike(stmt.buffer):
-                    yield 2, msgspec.structs.replace(stmt, buffer=name)
                 if isinstance(stmt, Store):
                     old = Load(stmt.buffer, stmt.indices, stmt.value.dtype)
                     for op in ("add", "mul", "max"):
@@ -338,8 +371,6 @@ class Changes:
 
     def _regions(self, region: Region) -> Iterator[tuple[int, Region]]:
         shape = self._buffers[region.buffer].shape
-        for name in self._alike(region.buffer):
-            yield 2, msgspec.structs.replace(region, buffer=name)
         for axis, (start, extent) in enumerate(zip(region.starts, region.extents, strict=True)):
             if extent == shape[axis]:  # there is no other place
                 continue
@@ -397,7 +428,7 @@ class Changes:
         for family in FAMILIES:
             if expr.name in family:
                 for name in family:
-                    yield 1, Op(name, expr.args, expr.dtype)
+                    yield 1, _simplify(Op(name, expr.args, expr.dtype))
         if expr.name in FUNCTIONS:
             for name in FUNCTIONS:
                 yield 2, Op(name, expr.args, expr.dtype)
@@ -490,6 +521,16 @@ def _hole(number: int, stmt: Stmt, part: Expr, op: str = "") -> Change:
         return Change(number=number, stmts=(stmt,), rank=2, hole=fill, start=NEUTRAL[op])
     rank, start = 1 if part.value in (0, 1, -1) else 0, float(part.value)
     return Change(number=number, stmts=(stmt,), rank=rank, hole=fill, start=start)
+
+
+def _simplify(expr: Op) -> Expr:
+    """``x * 1``, ``1 * x``, ``x + 0``, ``0 + x``, ``x - 0`` and ``x // 1`` as ``x``."""
+    left, right = expr.args[0], expr.args[-1]
+    neutral = {"mul": 1, "div": 1, "floordiv": 1, "add": 0, "sub": 0}.get(expr.name)
+    if isinstance(right, Const) and right.value == neutral:
+        return left
+    is_first = expr.name in NEUTRAL and isinstance(left, Const) and left.value == neutral
+    return right if is_first else expr
 
 
 def _swapped(exprs: tuple[Expr, ...], left: int, right: int) -> tuple[Expr, ...]:

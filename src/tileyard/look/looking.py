@@ -413,8 +413,8 @@ class Looker:
         tries_all: bool = False,
     ) -> tuple[Search | None, str]:
         """Try changes, with smaller sizes if the mistake shows there, too; None if a block does not end."""
-        is_late = self._within(REPAIR_S)
         own, problem = self._state(self._subject, block, output, place), self._shrink()
+        is_late = self._within(REPAIR_S)
         wanted = with_outer(self._subject.program, numbers)
         try:
             seeker = Seeker(problem or own, self._now, is_late)
@@ -505,7 +505,8 @@ class Looker:
                 return None
             has_failed = True
         wrong = run.wrong(subject.expected or ())
-        if not wrong and not has_failed:
+        leaves_out = run.has_missing() and self._missing is None
+        if not has_failed and (leaves_out or not wrong):
             return None
         name, place = next(((name, int(some[0])) for name, some in wrong.items()), ("", -1))
         number = int(run.writers[name].reshape(-1)[place]) if wrong else run.count

@@ -29,13 +29,16 @@ LEAST_RIGHT = 4
 """Elements that a change makes right at least if others stay wrong: one number makes one element right."""
 MOST_STEPS = 8
 """Numbers that are tried in the place of one constant."""
+SMALL, LARGE = 9, 64
+"""Below the one and up to the other are the whole numbers of a ratio that an author may have written."""
 _FAILURES = (InvalidProgramError, BindError, KernelFault, ArithmeticError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
     """A number that was found, the statement that has it, too, or -1, and what it is in terms of sizes. Of
-    the ``others`` only ``names`` are right with the sizes ``told_at``.
+    the ``others`` only ``names`` are right with the sizes ``told_at``. It ``is_fitted`` if it is none that an
+    author is likely to write there.
     """
 
     value: float
@@ -43,6 +46,7 @@ class Number:
     names: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     told_at: str = ""
+    is_fitted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,8 @@ class Search:
     """The result of a search: the ``repairs``, and how many of ``total`` changes were ``tried``. It
     ``has_enough`` if it tried no larger change after it had found a small one. The Program has ``blocks``
     blocks, with the kernel's own sizes ``own_blocks``, and ``wrong`` elements; ``partial`` repairs make some
-    of them right, and none wrong.
+    of them right, and none wrong. ``hints`` make all right with a number that was fitted to the results,
+    which shows little.
     """
 
     repairs: list[Repair] = field(default_factory=list)
@@ -80,6 +85,7 @@ class Search:
     own_blocks: int = 1
     wrong: int = 0
     partial: list[Repair] = field(default_factory=list)
+    hints: list[Repair] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -163,13 +169,14 @@ class Seeker:
         return run
 
     def search(self, numbers: Sequence[int], *, tries_all: bool = False) -> Search:
-        """Try changes of these statements, and then of the others, until it is late; larger ones only if
+        """Try changes of these statements, and then of the others, until it is late; then larger ones if
         there is no smaller one, or if it ``tries_all``.
         """
         program = self._problem.program
         all_changes = Changes(program, is_scaled=self._problem.is_scaled)
         others = [n for n, _ in number_statements(program) if n not in numbers]
         changes = all_changes.of(numbers) + all_changes.of(others)
+        changes.sort(key=lambda one: one.rank >= LARGER)
         blocks = len(list(list_blocks(program)))
         found = Search(total=len(changes), blocks=blocks, wrong=self._total)
         holes: Counter[int] = Counter()
@@ -190,6 +197,8 @@ class Seeker:
                 if blocks:
                     repair = replace(self._describe(change, solved.program), blocks=blocks)
                     kind = found.partial if solved.left else found.repairs
+                    if solved.number is not None and solved.number.is_fitted:
+                        kind = [] if solved.left else found.hints
                     hole = holes[change.number] - 1 if solved.number else -1
                     kind.append(replace(repair, found=solved.number, left=solved.left, hole=hole))
             found.tried += is_solved or not self._is_late()
@@ -332,7 +341,7 @@ class Seeker:
             if abs(at_right) <= 1e-6 * max(abs(want), 1e-30):
                 break
         best: _Solved | None = None
-        for number in self._candidates(right):
+        for number in self._candidates(change, right):
             if self._is_late():
                 break
             program = change.apply(self._problem.program, number.value)
@@ -344,18 +353,34 @@ class Seeker:
         if best is not None:
             yield best
 
-    def _candidates(self, found: float) -> Iterator[Number]:
-        """Numbers near the solution: those of the Program and of the sizes, round ones; then itself.
+    def _candidates(self, change: Change, found: float) -> Iterator[Number]:
+        """Numbers near the solution: those of the Program and of the sizes, ratios, round ones; then itself.
         Last all numbers of the sizes, as the solution may not be one, or not the only one.
         """
         sizes = self._problem.numbers
         named = list(name_numbers(sizes).values())
-        parts = 1 / (round(1 / found) or 1) if found else 0.0
-        near = [*self._known, *named, parts, *(float(f"{found:.{digits}g}") for digits in (3, 6))]
-        near = [value for value in near if abs(value - found) <= CLOSE * abs(found)]
-        for value in dict.fromkeys([*near, found, *named]):
+        short = [float(f"{found:.3g}")] if change.rank == 0 or self._problem.is_scaled else []
+        likely = [*self._known, *named, *_ratios(found), *short]
+        near = [value for value in likely if abs(value - found) <= CLOSE * abs(found)]
+        if abs(found) <= CLOSE * abs(change.start) and not change.is_extra:
+            near.append(0.0)
+        for value in dict.fromkeys([*near, float(f"{found:.6g}"), found, *named]):
             names = tuple(list_names(value, sizes))
-            yield Number(value=value, same_as=self._known.get(value, -1), names=names)
+            yield Number(
+                value=value,
+                same_as=self._known.get(value, -1),
+                names=names,
+                is_fitted=value not in near and value not in named,
+            )
+
+
+def _ratios(number: float) -> Iterator[float]:
+    """The nearest ratios of small whole numbers."""
+    for part in range(1, SMALL):
+        for value in (number, 1 / number if number else 0.0):
+            whole = round(value * part)
+            if 0 < abs(whole) <= LARGE:
+                yield whole / part if value == number else part / whole
 
 
 def _try(run: QuickRun, block: Block) -> bool:

@@ -15,6 +15,10 @@ from tileyard.sync.findings import Finding
 _HOW = {"uninitialised": "undefined", "out of bounds": "failed", "deadlock": "failed"}
 
 
+MOST_HINTS = 2
+"""Changes with fitted numbers that are said."""
+
+
 class Namer:
     """Names statements by their lines, and numbers by what has them as well."""
 
@@ -141,7 +145,7 @@ def conclude(namer: Namer, way: Way | None, evidence: Evidence) -> Verdict:
         sentence, found = _conclude_without(evidence, repairs)
     else:
         sentence, found = _conclude_about(namer, way, evidence, repairs)
-    limits = [] if search is None else [_about_search(search)]
+    limits = [] if search is None else [_about_search(search), *_list_hints(search, namer)]
     if repairs:
         limits.append(
             f"Such a change was found in {count_of(len(repairs), 'statement')}; "
@@ -217,6 +221,15 @@ def _conclude_about(
     return f"{wrong}: {answer}.{pattern}", found
 
 
+def _list_hints(search: Search, namer: Namer) -> Iterator[str]:
+    """What else makes all results right, if no repair is known."""
+    for one in () if search.repairs else search.hints[:MOST_HINTS]:
+        yield (
+            f"All results are right if line {namer.line(one.number)} has `{one.after}`, but its number was "
+            "fitted to them: it may only hide the mistake"
+        )
+
+
 def _say_where(search: Search, repairs: Sequence[Suspect], sizes: str) -> str:
     """Which statements have a small change that makes all results right."""
     small = find_small(search.repairs)
@@ -256,7 +269,11 @@ def _about_search(search: Search) -> str:
     count, more = f"All {search.total}", ""
     if not search.is_whole:
         count = f"{search.tried} of {search.total}"
-        why = "are larger" if search.has_enough else "were left out for lack of time (--limit)"
+        why = (
+            "are larger"
+            if search.has_enough
+            else "were left out for lack of time (--limit gives more)"
+        )
         more = f"; the others {why}"
     none = "" if search.repairs else "; none makes all results right"
     return (

@@ -163,15 +163,23 @@ class _Opener:
             ),
         )
 
+    def _divide(self, size: int, factor: int) -> int:
+        """About so large a part of a size; at least two tiles if other parameters divide it into tiles."""
+        given = self._request.arguments
+        others = {**self._found.parameters.defaults, **self._request.config}
+        tiles = [value for key, value in others.items() if key not in given]
+        step = math.lcm(
+            *(one for one in tiles if type(one) is int and 0 < one < size and size % one == 0)
+        )
+        return max(-(-size // (factor * step)), min(step, 2)) * step
+
     def open_smaller(self) -> Iterator[Subject]:
         """The kernel with smaller sizes, as far as it takes them, the smallest first."""
         own = self._sizes()
+        asked = {key: size for key, size in own.items() if key in self._request.arguments} or own
         for factor in FACTORS:
-            sizes = {
-                key: value // factor
-                for key, value in own.items()
-                if value % factor == 0 and value // factor >= SMALLEST
-            }
+            smaller = {key: self._divide(size, factor) for key, size in asked.items()}
+            sizes = {key: size for key, size in smaller.items() if SMALLEST <= size < asked[key]}
             subject = self._try_sizes(sizes) if sizes else None
             if subject is not None:
                 yield subject

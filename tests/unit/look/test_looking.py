@@ -173,6 +173,31 @@ def scores(Q: float32[8, 16], K: float32[8, 16], O: out.float32[8, 8]):
         w[i_1, j_1] = w[i_1, j_1] / total[i_1]
     copy(w, O[bx * 4 : +4, :])
 """
+STATE = """
+def state(K: float32[12, 4], V: float32[12, 8], G: float32[12], S: out.float32[4, 8]):
+    bx: grid[2]
+    threads(32)
+    k: shared.float32[4, 4]
+    v: shared.float32[4, 4]
+    g: fragment.float32[4]
+    h: fragment.float32[4]
+    s: fragment.float32[4, 4]
+
+    fill(s, 0.0)
+    for c in serial(3):
+        copy(K[c * 4 : +4, :], k)
+        copy(V[c * 4 : +4, bx * 4 : +4], v)
+        copy(G[c * 4 : +4], g)
+        for i in parallel(4):
+            h[i] = exp(g[i] * 0.25)
+        for i_1, j in parallel(4, 4):
+            s[i_1, j] = s[i_1, j] * h[i_1]
+        gemm(k, v, s, transpose_a=True)
+    copy(s, S[:, bx * 4 : +4])
+"""
+SCALING = """        for i_1, j in parallel(4, 4):
+            s[i_1, j] = s[i_1, j] * h[i_1]
+"""
 MISSING = {
     "1/N of a mean": (NORM, " / 16.0"),
     "the scale of scores": (SCORES, " * 0.25"),
@@ -338,6 +363,49 @@ def test_what_is_missing_is_found_with_its_number(case: str) -> None:
     assert suspect.after.replace("(", "").replace(")", "") == expected.replace("(", "").replace(
         ")", ""
     )
+
+
+@pytest.mark.parametrize("op", ["* h[i_1]", "/ h[j]"])
+def test_a_product_whose_sum_is_not_scaled_is_named(op: str) -> None:
+    """With the tile that scales it at each step, by row or column."""
+    right = STATE.replace("* h[i_1]", op)
+    wrong = STATE.replace(SCALING, "")
+    (suspect,) = look(wrong, right).verdict.suspects
+    assert suspect.line == wrong.split("\n").index("        gemm(k, v, s, transpose_a=True)")
+    assert suspect.after == f"s[i_1, j] = s[i_1, j] {op}, before this statement"
+
+
+def test_a_number_that_only_fits_the_results_names_no_statement() -> None:
+    """It is said as a hint: 0.73450246 is no size, ratio or number of the Program."""
+    found = look(PRODUCT, PRODUCT.replace("* 0.5 + 1.0", "* 0.36725123 + 0.73450246")).verdict
+    assert found.suspects == ()
+    assert any(one.startswith("All results are right if line 15 has `c[") for one in found.limits)
+
+
+def test_small_changes_of_all_statements_come_before_larger_ones() -> None:
+    """The wrong one may be none of those that took part, as it wrote another tile."""
+    line = next(at for at, text in enumerate(NORM.split("\n")) if "x[i_2, j_2] =" in text)
+    found = look(NORM.replace("x[i_2, j_2] =", "s[i_2, j_2] ="), NORM).verdict
+    assert line in found.lines
+    assert len(found.lines) == 2
+
+
+def test_an_index_is_shown_without_what_does_nothing() -> None:
+    """``k``, and not ``k * 1``."""
+    found = look(PIPELINE.replace("x[k % 2, i]", "x[(k + 1) % 2, i]"), PIPELINE).verdict
+    assert found.suspects[0].after == "Y[k * 4 + i] = x[k % 2, i] * 2.0"
+
+
+def test_changes_are_not_tried_at_sizes_that_leave_elements_out() -> None:
+    """No change could make all results right there: 5 rows are no multiple of 2."""
+    few = ROWS.replace("float32[6, 8]", "float32[5, 8]").replace("grid[3]", "grid[2]")
+    wrong, less = (
+        subject_of(text.replace("total[i_1] + W", "most[i_1] + W"), text) for text in (ROWS, few)
+    )
+    looker = Looker(wrong, lambda: 0.0, lambda: [dataclasses.replace(less, sizes="M=5")])
+    found = looker.look().verdict
+    assert found.suspects[0].after == "x[i_1, j_1] = x[i_1, j_1] / total[i_1] + W[j_1] * 3.0"
+    assert found.sizes == ""
 
 
 def test_a_sum_in_the_place_of_a_mean_is_described() -> None:
