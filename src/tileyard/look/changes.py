@@ -233,12 +233,11 @@ class Changes:
         """What a product adds to scaled before it, most likely by a tile that each step makes."""
         made = buffer_effects((self._stmts[self._scope.path[-2]],)).written
         for change in self._with_loop(number, stmt, into, "before"):
-            if change.hole is None:
-                (value,) = (one.value for one in walk(change.stmts) if isinstance(one, Store))
-                name, (_, by) = value.name, value.args
-                if name in ("mul", "div"):
-                    rank = 0 if name == "mul" and by.buffer in made else 1
-                    yield replace(change, rank=rank)
+            for value in itertools.chain(*map(_values, walk(change.stmts))):
+                if isinstance(value, Op) and value.name in ("mul", "div"):
+                    other = value.args[1]
+                    is_made = isinstance(other, Load) and other.buffer in made
+                    yield replace(change, rank=0 if is_made and value.name == "mul" else 1)
 
     def _beside(self, buffer: str, indices: tuple[Expr, ...]) -> Iterator[tuple[str, Load]]:
         """Operations with the elements of tiles that belong to an element: of its row, its column, or all."""
