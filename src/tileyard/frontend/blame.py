@@ -295,8 +295,14 @@ def _explain(
 ) -> str:
     """What is wrong with the user's line, for errors that don't say so themselves; else empty."""
     text = str(error)
-    if isinstance(error, AssertionError) and text.strip() in ("", "Assertion failed"):
-        return explain_assertion(file, line, _values_at(error, file))
+    if isinstance(error, AssertionError) and frames and text.strip() in ("", "Assertion failed"):
+        at = frames[-1]
+        said, inner = (
+            explain_assertion(name, number, _values_at(error, name))
+            for name, number in ((file, line), (at.filename, at.lineno or 0))
+        )
+        has_more = "does not hold" in inner and "does not hold" not in said
+        return f"{said} (TileLang: {inner})" if has_more else said
     if isinstance(error, KeyError) and file:
         return f"there is no key {text}, in {quote_line(file, line)} (KeyError)"
     files = [frame.filename for frame in frames]

@@ -48,6 +48,10 @@ WRONG = {
     ),
     'O[i] = T.call_intrin("float32", "tirx.no_such", A[i])': "there is no operation tirx.no_such, in ",
     "assert N % block == 0": "`N % block == 0` does not hold, where N = 100, block = 64",
+    "T.copy(A[0], total[0, :])": (
+        "an assertion fails, in `T.copy(A[0], total[0, :])` (TileLang: `len(obj.indices) == len(exts)` "
+        "does not hold)"
+    ),
     "O[i] = A[table[kind]]": "there is no key 'x', in `O[i] = A[table[kind]]` (KeyError)",
     # Python's and TileLang's own sentences stay
     "O[i] = nothing": "NameError: name 'nothing' is not defined",
