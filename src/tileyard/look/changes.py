@@ -279,7 +279,9 @@ class Changes:
             if isinstance(region, Region):
                 for name in self._alike(region.buffer):
                     into = msgspec.structs.replace(region, buffer=name)
-                    yield 1, msgspec.structs.replace(stmt, **{field_name: into})
+                    is_larger = region is written_region(stmt) or isinstance(stmt, Reduce)
+                    rank = 2 if is_larger else 1
+                    yield rank, msgspec.structs.replace(stmt, **{field_name: into})
         if isinstance(stmt, Store | Atomic):
             for name in self._alike(stmt.buffer):
                 yield 1, msgspec.structs.replace(stmt, buffer=name)

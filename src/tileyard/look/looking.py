@@ -505,7 +505,7 @@ class Looker:
                 return None
             has_failed = True
         wrong = run.wrong(subject.expected or ())
-        leaves_out = run.has_missing() and self._missing is None
+        leaves_out = self._missing is None and run.missing(subject.expected or ())
         if not has_failed and (leaves_out or not wrong):
             return None
         name, place = next(((name, int(some[0])) for name, some in wrong.items()), ("", -1))

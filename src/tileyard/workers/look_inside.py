@@ -164,14 +164,14 @@ class _Opener:
         )
 
     def _divide(self, size: int, factor: int) -> int:
-        """About so large a part of a size; at least two tiles if other parameters divide it into tiles."""
+        """About so large a part of a size; at least three tiles if other parameters divide it into tiles."""
         given = self._request.arguments
         others = {**self._found.parameters.defaults, **self._request.config}
         tiles = [value for key, value in others.items() if key not in given]
         step = math.lcm(
             *(one for one in tiles if type(one) is int and 0 < one < size and size % one == 0)
         )
-        return max(-(-size // (factor * step)), min(step, 2)) * step
+        return max(-(-size // (factor * step)), 3 if step > 1 else 1) * step
 
     def open_smaller(self) -> Iterator[Subject]:
         """The kernel with smaller sizes, as far as it takes them, the smallest first."""

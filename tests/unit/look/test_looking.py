@@ -18,7 +18,7 @@ from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
 from tileyard.look.block_run import BlockRun
 from tileyard.look.groups import group_wrong
-from tileyard.look.looking import Looker, Subject
+from tileyard.look.looking import Looker, Others, Subject
 from tileyard.look.patterns import Compared
 from tileyard.look.records import About, Look
 from tileyard.look.repairs import Problem, Seeker
@@ -402,8 +402,8 @@ def test_changes_are_not_tried_at_sizes_that_leave_elements_out() -> None:
     wrong, less = (
         subject_of(text.replace("total[i_1] + W", "most[i_1] + W"), text) for text in (ROWS, few)
     )
-    looker = Looker(wrong, lambda: 0.0, lambda: [dataclasses.replace(less, sizes="M=5")])
-    found = looker.look().verdict
+    others = Others(smaller=lambda: [dataclasses.replace(less, sizes="M=5")])
+    found = Looker(wrong, lambda: 0.0, others).look().verdict
     assert found.suspects[0].after == "x[i_1, j_1] = x[i_1, j_1] / total[i_1] + W[j_1] * 3.0"
     assert found.sizes == ""
 
