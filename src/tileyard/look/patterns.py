@@ -110,11 +110,11 @@ class Compared:
             return f"the reference is {what} everywhere ({checked}){more}"
         used = np.unique(next(labels for one, labels in self._groupings() if one == word))
         low, high = (int(used[at(numbers[used])]) for at in (np.argmin, np.argmax))
-        ends = " to ".join(
+        ends = " and ".join(
             f"{numbers[at]:.6g} in {word} {self._name(word, at)}" for at in (low, high)
         )
         how = "times a number" if kind == "mul" else "plus a number"
-        return f"in each {word} the reference is the kernel's value {how}, which goes from {ends} ({checked})"
+        return f"in each {word} the reference is the kernel's value {how}, between {ends} ({checked})"
 
     def _name(self, word: str, at: int) -> str:
         if word == "column" or len(self.shape) == 2:

@@ -183,7 +183,12 @@ def _suspect(seen: Look, one: Suspect) -> dict[str, object]:
     at = one.line - seen.about.first_line
     source = seen.about.source[at] if 0 <= at < len(seen.about.source) else ""
     why = one.why.replace(f"`{one.after}`", "this change") if one.after else one.why
-    return {**msgspec.structs.asdict(one), "source": source.strip(), "why": why}
+    after, missing = one.after, ""
+    for place in ("before", "after"):
+        if after.endswith(f", {place} this statement"):
+            after, missing = after.removesuffix(f", {place} this statement"), place
+    shown = {"source": source.strip(), "why": why, "after": after, "missing": missing}
+    return {**msgspec.structs.asdict(one), **shown}
 
 
 def _known(seen: Look) -> Iterator[str]:

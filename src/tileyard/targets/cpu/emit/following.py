@@ -235,7 +235,7 @@ def next_turn(ctx: Context, loops: Sequence[For]) -> Var | None:
 
 
 _LONG = 10
-"""So many sums for each byte of rows take longer than to read them."""
+"""From this number of sums for each byte of rows on, they take longer than to read them."""
 
 
 def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt], rows: Sequence[Row]) -> float:
