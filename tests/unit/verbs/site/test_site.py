@@ -360,6 +360,7 @@ def test_the_newest_commit_says_whether_a_case_fails(
     for name in cases:
         page = page_of(tmp_path / "site", name, "suite", "command")
         assert ("It failed last" in page) == name.startswith("fails")
+        assert f"{'2 runs' if name == 'fails' else '1 run'}, the newest first" in page
 
 
 def test_failures_come_first_and_studies_show_their_winner(
