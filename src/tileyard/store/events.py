@@ -237,8 +237,7 @@ def find_run_file(home: Path, run: str = "") -> Path:
         return files[run]
     found = [path for name, path in files.items() if name.startswith(run)]
     if not found:
-        what = f"event stream of a run {run!r}" if run else "event stream of any run"
-        raise UsageError(f"there is no {what} in {home / 'runs'}")
+        raise UsageError(f"no run {f'{run!r} ' if run else ''}is recorded in {home}")
     if run and len(found) > 1:
         names = ", ".join(path.stem for path in found[-3:])
         raise UsageError(f"{run!r} is the beginning of {len(found)} runs: {names}")

@@ -83,5 +83,5 @@ def test_the_command_writes_and_prints(
     assert json.loads(capsys.readouterr().out)["reason"] == "done"
     assert main(["trace", "2026"]) == 2
     assert "'2026' is the beginning of 2 runs: 20261130-1, 20261130-2" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="there is no event stream of a run 'r9' in "):
+    with pytest.raises(UsageError, match="no run 'r9' is recorded in "):
         find_run_file(tmp_path / "home", "r9")

@@ -80,7 +80,7 @@ def test_several_runs_are_in_one_page(home: Path) -> None:
     [
         ((), "name the file to write with -o"),
         (("o", "-o", "x.html"), "there are no reports of a result like that of o: Odd"),
-        (("nowhere", "-o", "x.html"), "there is no event stream of a run 'nowhere'"),
+        (("nowhere", "-o", "x.html"), "no run 'nowhere' is recorded in "),
         (("study", "-o", "missing/x.html"), "cannot write missing/x.html"),
     ],
 )
