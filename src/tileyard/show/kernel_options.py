@@ -290,6 +290,8 @@ def parse_kernel(named: str) -> tuple[Path, str]:
     """The file and the kernel's name, empty if not given. Raises UsageError."""
     file, _, name = named.partition("::")
     if not Path(file).is_file():
+        if Path(file).is_symlink():
+            raise UsageError(f"{file} is a link to {Path(file).readlink()}, which is no file")
         raise UsageError(f"there is no file {file}")
     return Path(file).absolute(), name
 

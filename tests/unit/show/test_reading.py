@@ -7,7 +7,13 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.show.kernel_options import DeviceNames, MemoryLimit, PythonLimit, QueueLimit
+from tileyard.show.kernel_options import (
+    DeviceNames,
+    MemoryLimit,
+    PythonLimit,
+    QueueLimit,
+    parse_kernel,
+)
 from tileyard.show.options import FileOption, Switch, complete, fill, read_options
 from tileyard.show.values import FilePath
 from tileyard.verbs.tune.options import start_table, start_tune
@@ -70,3 +76,13 @@ def test_a_table_has_the_limits_of_its_studies() -> None:
     table = start_table(start_tune("k.py", "", given), given)  # type: ignore[arg-type]  # they are
     assert table is not None
     assert (table.python_limit_s, table.golden_threads) == (300.0, 2)
+
+
+def test_a_link_to_nothing_is_called_one(tmp_path: Path) -> None:
+    """As a copy of the example ``gemm.py`` is, which is a link in the repository."""
+    link = tmp_path / "gemm.py"
+    link.symlink_to("../demo/gemm.py")
+    with pytest.raises(
+        UsageError, match=r"gemm\.py is a link to \.\./demo/gemm\.py, which is no file"
+    ):
+        parse_kernel(f"{link}::gemm")
