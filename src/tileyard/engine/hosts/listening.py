@@ -211,7 +211,8 @@ def bind(address: Address) -> socket.socket:
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             listening = socket.create_server((address.host, address.port), family=family)
     except OSError as error:
-        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from error
+        reason = str(error.strerror or error).partition(" (while")[0]  # it repeats the address
+        raise UsageError(f"cannot listen at {address}: {reason}") from error
     listening.listen(MOST_STRANGERS)
     listening.setblocking(False)
     return listening
