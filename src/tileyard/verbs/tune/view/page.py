@@ -143,7 +143,7 @@ def _say_untried(result: StudyResult, planned: int) -> str:
     elif rest > 0 and result.reason == "interrupted":
         said.append(f"{rest}: the run was interrupted")
     elif rest > 0 and planned <= len(result.trials):
-        said.append(f"{rest}: at most {len(result.trials)} were asked for")
+        said.append(f"{rest}: the run was limited to {count_of(len(result.trials), 'config')}")
     elif rest > 0:
         said.append(f"{rest}: the strategy did not choose them")
     return ", ".join(said)

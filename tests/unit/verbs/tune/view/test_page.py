@@ -106,7 +106,11 @@ def test_the_answer_states_its_doubts() -> None:
             "7 rejected by where, 30: the budget of",
         ),
         ({"space": 50, "rejected": 0, "reason": "interrupted"}, 50, "30: the run was interrupted"),
-        ({"space": 50, "rejected": 2}, 20, "2 rejected by where, 28: at most 20 were asked for"),
+        (
+            {"space": 50, "rejected": 2},
+            20,
+            "2 rejected by where, 28: the run was limited to 20 configs",
+        ),
         ({"space": 50, "rejected": 0}, 40, "30: the strategy did not choose them"),
     ],
 )
