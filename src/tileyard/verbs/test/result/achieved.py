@@ -263,7 +263,9 @@ def _describe_error(ratio: float) -> str:
     """The time that cases took, relative to the predicted time."""
     if ratio > 1:
         return f"cases took {1 + ratio:.1f} times as long as predicted"
-    return f"cases took {abs(ratio):.0%} {'more' if ratio > 0 else 'less'} time than predicted"
+    return (
+        f"cases took {abs(100 * ratio):.0f} % {'more' if ratio > 0 else 'less'} time than predicted"
+    )
 
 
 def _explain_steps(steps: Sequence[StepSpan], spans: Sequence[Span], whole_s: float) -> str:

@@ -149,8 +149,8 @@ def test_the_gap_has_its_reason(spans: list[Span], began: float, expected: str) 
 @pytest.mark.parametrize(
     ("slots", "total_s", "guessed", "expected"),
     [
-        (1, 4.0, 0, "cases took 50% more time than predicted"),
-        (1, 12.0, 0, "cases took 50% less time than predicted"),
+        (1, 4.0, 0, "cases took 50 % more time than predicted"),
+        (1, 12.0, 0, "cases took 50 % less time than predicted"),
         (1, 2.0, 0, "cases took 3.0 times as long as predicted"),
         (1, 4.0, 1, ""),
         (100, 4.0, 0, ""),
