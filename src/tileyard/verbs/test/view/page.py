@@ -16,6 +16,7 @@ from tileyard.verbs.test.view.words import (
     ask_about_references,
     describe_alike,
     describe_end,
+    describe_guess,
     failed_attempts,
     find_longest,
     find_telling,
@@ -234,11 +235,12 @@ def _draw_makespan(span: Makespan) -> Chart:
     elif gap_s > span.bound_s:
         over = f"this run ended {format_seconds(gap_s)} after it."
     rest = f" Where the other time went: {clean_line(span.reason)}." if span.reason else ""
+    guess = f" The prediction is {describe_guess(span)}." if span.guessed else ""
     return Chart(
         title="Time against the least possible",
         see=f"No order of these cases ends before the lower bound, the longest piece or the work divided by "
         f"{count_of(span.slots, 'slot')}. It contains only the time in which cases ran, without starting "
-        f"processes, builds and steps beside devices; {over}{rest}",
+        f"processes, builds and steps beside devices; {over}{rest}{guess}",
         label="seconds",
         axis=draw_axis(axis),
         columns=("end of the run",),

@@ -60,16 +60,21 @@ def test_every_kind_of_case_has_its_place(tmp_path: Path) -> None:
 
 
 def test_a_floor_that_means_nothing_has_no_ratio() -> None:
-    """Where starting takes longer than the cases, the page says what the floor contains."""
+    """Where starting takes longer than the cases, the page says what the floor contains, and if the
+    prediction is a guess.
+    """
 
-    def see(achieved_s: float) -> str:
+    def see(achieved_s: float, guessed: int = 0) -> str:
         span = Makespan(slots=2, total_s=4.0, bound_s=2.0, predicted_s=3.0, achieved_s=achieved_s)
+        span = msgspec.structs.replace(span, guessed=guessed, low_s=1.0, high_s=20.0)
         (subject,) = describe_suite(msgspec.structs.replace(one_of_each(), makespan=span), LOG)
         return str(next(one.shown.see for one in subject.sections if one.name == "makespan"))
 
     assert "only the time in which cases ran, without starting processes" in see(9.0)
     assert see(9.0).endswith("; so short a run says little of their order.")
     assert see(30.0).endswith("; this run ended 28 s after it.")
+    guess = "a guess, between 1.0 s and 20 s: nothing was known of 2 cases"
+    assert see(9.0, guessed=2).endswith(f" The prediction is {guess}.")
 
 
 def test_logs_do_not_make_a_page_large(tmp_path: Path) -> None:
