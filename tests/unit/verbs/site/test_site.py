@@ -247,6 +247,7 @@ def test_a_run_is_shown_once_it_has_ended(tmp_path: Path) -> None:
     keep_result(home, "tune0", make_result(0))
     make_site(site, home)
     before = read_files(site)
+    assert ">history</th>" not in (site / "index.html").read_text()
     record_study(home, 1, {16: 2e6, 32: 2.2e6})
     with EventLog(home, "tune1"):
         make_site(site, home)
@@ -256,6 +257,7 @@ def test_a_run_is_shown_once_it_has_ended(tmp_path: Path) -> None:
     page = page_of(site, "gemm/M=64", "study")
     assert "tune1" in page
     assert page.count("reference: ") == 1
+    assert ">history</th>" in (site / "index.html").read_text()
 
 
 @pytest.mark.parametrize("writes", [1, 3])
