@@ -114,7 +114,9 @@ class Compared:
             f"{numbers[at]:.6g} in {word} {self._name(word, at)}" for at in (low, high)
         )
         how = "times a number" if kind == "mul" else "plus a number"
-        return f"in each {word} the reference is the kernel's value {how}, between {ends} ({checked})"
+        return (
+            f"in each {word} the reference is the kernel's value {how}, between {ends} ({checked})"
+        )
 
     def _name(self, word: str, at: int) -> str:
         if word == "column" or len(self.shape) == 2:

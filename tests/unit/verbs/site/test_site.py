@@ -28,6 +28,7 @@ from tests.unit.verbs.site.histories import (
     record_suite,
 )
 
+from tileyard.base.events import is_final
 from tileyard.base.model import Measurement, Outcome, TensorSpec, Trial
 from tileyard.cli.main import main
 from tileyard.store.base import TrialQuery
@@ -434,6 +435,30 @@ def test_a_tie_is_won_by_the_config_that_the_run_decided_for(
     keep_result(home, "tune0", msgspec.structs.replace(make_result(0), best=best))
     make_site(tmp_path / "decided", home)
     assert "block=16" in rows_of(tmp_path / "decided")[0]
+
+
+def test_a_config_that_won_a_later_meeting_is_the_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the default that stays the best though it was no finalist, with its time of that meeting."""
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    record_study(home, 0, {16: 1.0e6, 32: 1.1e6})
+    with TrialStore.open(home) as store:
+        finals = [
+            one for one in store.list_trials(TrialQuery(run="tune0", limit=0)) if is_final(one)
+        ]
+        for number, (block, factor) in enumerate(((16, 1.2), (64, 1.1))):
+            measured = finals[0].measurement
+            assert measured is not None
+            samples = tuple(factor * one for one in measured.samples_ns)
+            own = msgspec.structs.replace(measured, median_ns=factor * 1e6, samples_ns=samples)
+            changed = {"id": f"tune0.{90 + number}", "config": {"block": block}, "measurement": own}
+            store.record(msgspec.structs.replace(finals[0], batch="meeting-c0001", **changed))
+    best = make_trial("tune0.91", config={"block": 64})
+    keep_result(home, "tune0", msgspec.structs.replace(make_result(0), best=best))
+    make_site(tmp_path / "site", home)
+    assert "block=64" in rows_of(tmp_path / "site")[0]
 
 
 def test_a_case_that_was_never_timed_has_no_page_yet(

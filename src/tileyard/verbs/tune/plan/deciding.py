@@ -129,13 +129,19 @@ def find_winner(
 ) -> tuple[Trial, Measurement] | None:
     """The winner of the finals that a study held in its own run, and its time there; None if there were none,
     they were disturbed, or their times are of an earlier run. Of tied configs the one wins that the run has
-    ``decided`` for, a canonical text.
+    ``decided`` for, a canonical text; it may have won a later meeting without having been in the finals.
     """
     screened = [one for one in trials if _is_timed(one) and one.outcome in WELL]
     finals = select_last(filter(is_final, trials))
     passed = [one for one in finals if one.measurement and one.outcome in WELL and not one.control]
     if not passed or any(one.reused for one in passed) or find_culprit(screened, finals)[0]:
         return None
+    finalists = {canonical_json(one.config) for one in passed}
+    for text in set(decided) - finalists:
+        times = dict(_judge(trials, screened))
+        own = [one for one in trials if canonical_json(one.config) == text and one.outcome in WELL]
+        if own and text in times:
+            return own[-1], times[text]
     confidence = passed[0].measurement.confidence if passed[0].measurement else 0.0
     verdict = judge_finals(passed, finals, confidence, decided)
     winner = verdict.best
