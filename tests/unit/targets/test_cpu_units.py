@@ -222,6 +222,31 @@ def products(A: int8[36, 66], B: int8[66, 53], D: int8[66, 3], P: out.int32[36, 
     assert splits == [((6, 6),), ((12, 3),)]
 
 
+def test_copies_round_to_the_type_of_their_tile_and_not_to_that_of_its_words(
+    tmp_path: Path,
+) -> None:
+    """8-bit floats are packed as bfloat16, which holds numbers between them. Rows of arrays convert, too."""
+    text = """
+def convert(A: float32[9, 40], B: float8_e4m3fn[40, 7], C: out.float32[9, 7], D: out.bfloat16[40, 7]):
+    threads(128)
+    x: shared.float8_e4m3fn[9, 40]
+    y: shared.float8_e5m2[40, 7]
+    z: fragment.float32[9, 7]
+    copy(A, x)
+    copy(B, y)
+    gemm(x, y, z, transpose_a=False, transpose_b=False, clear=True)
+    copy(z, C)
+    copy(B, D)
+"""
+    rng = np.random.default_rng(7)
+    shapes, kinds = ((9, 40), (40, 7)), (np.float32, NUMPY["float8_e4m3fn"])
+    arrays = [rng.integers(-40, 40, s).astype(k) for s, k in zip(shapes, kinds, strict=True)]
+    bound = load(text, "units=2", tmp_path).bind(arrays, ())
+    bound.run()
+    for got, want in zip(bound.read(), interpret(read_program(text), arrays, ()), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")
 
 

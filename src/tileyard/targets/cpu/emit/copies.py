@@ -147,7 +147,7 @@ class Boxes:
         """The function of tile.h that moves and converts whole rows; empty if there is none."""
         source, target = self.src.buffer, self.dst.buffer
         held, narrow = ctx.narrow(source), ctx.scalar(target).narrow
-        if held in _EIGHT and ctx.narrow(target) == "bf16":
+        if held in _EIGHT and ctx.narrow(target) == "bf16" and target not in ctx.arrays:
             return f"ty_row_bf16_from_{held}"
         if held and ctx.element_type(target) == "float":
             is_kept = ctx.dtype(target) in ("float32", ctx.dtype(source))

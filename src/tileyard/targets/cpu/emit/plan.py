@@ -58,6 +58,9 @@ _WHOLE = 1 << 24
 _WORD = 32
 """Bits of an accumulator of integers."""
 
+_HALF = 16
+"""Bits of the narrowest float that is kept as itself."""
+
 _SMALL = 32
 """Most elements of a buffer of scope ``local`` that is a C variable."""
 
@@ -380,7 +383,7 @@ class _Planner:
                     if (
                         not self._is_whole_tile(stmt.dst)
                         or not is_same(stmt.src.extents[-1], stmt.dst.extents[-1])
-                        or (is_cast and self._is_integer(stmt.dst))
+                        or (is_cast and self._may_widen(stmt.dst))
                     ):
                         yield stmt.dst.buffer
                 case _:
@@ -388,6 +391,11 @@ class _Planner:
 
     def _is_integer(self, region: Region) -> bool:
         return is_integer(self._dtypes[region.buffer])
+
+    def _may_widen(self, region: Region) -> bool:
+        """Whether gemms may keep a tile in another type, to which no conversion gives its own numbers."""
+        kind = find_dtype(self._dtypes[region.buffer])
+        return is_integer(kind.name) or kind.bits < _HALF
 
     def _is_whole_tile(self, region: Region) -> bool:
         return region.buffer in self._shapes and is_whole(region, self._shapes[region.buffer])
