@@ -61,6 +61,7 @@ from tileyard.targets.cpu.emit.tiles import (
     find_bodies,
     is_parallel,
     is_whole,
+    is_zero_fill,
     moved,
     pair_dimensions,
     times,
@@ -448,7 +449,7 @@ def is_clear(stmt: Fill, plan: Plan) -> bool:
         tile is not None
         and len(tile.shape) == 2
         and is_whole(stmt.dst, tile.shape)
-        and _is_zero(stmt)
+        and is_zero_fill(stmt)
     )
 
 
@@ -498,7 +499,7 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
         ctx.out.line(f"{ctx.lazy[buffer]} = 1;")
         return
     tests = inside_tests(ctx, stmt.dst)
-    if _is_zero(stmt) and not tests:
+    if is_zero_fill(stmt) and not tests:
         _clear(ctx, stmt)
         _finish(ctx, stmt.dst)
         return
@@ -509,10 +510,6 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
         lambda: _fill_rows(ctx, stmt, is_inside=True),
         lambda: _fill_rows(ctx, stmt, is_inside=False),
     )
-
-
-def _is_zero(stmt: Fill) -> bool:
-    return isinstance(stmt.value, Const) and str(float(stmt.value.value)) == "0.0"
 
 
 def _clear(ctx: Context, stmt: Fill) -> None:

@@ -12,7 +12,6 @@ from tileyard.ir.dtypes import find_dtype, is_float, is_integer
 from tileyard.ir.nodes import (
     Atomic,
     Buffer,
-    Const,
     Copy,
     Fill,
     Gemm,
@@ -37,6 +36,7 @@ from tileyard.targets.cpu.emit.tiles import (
     find_number,
     is_same,
     is_whole,
+    is_zero_fill,
     reads,
     register_shape,
     row_stride,
@@ -372,10 +372,7 @@ class _Planner:
                 case Gemm():
                     pass
                 case Fill():
-                    is_zero = (
-                        isinstance(stmt.value, Const) and str(float(stmt.value.value)) == "0.0"
-                    )
-                    if not self._is_whole_tile(stmt.dst) or not is_zero:
+                    if not self._is_whole_tile(stmt.dst) or not is_zero_fill(stmt):
                         yield stmt.dst.buffer
                 case Copy():
                     yield stmt.src.buffer

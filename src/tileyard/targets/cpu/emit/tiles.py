@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tileyard.base.errors import UnsupportedError
-from tileyard.ir.nodes import Buffer, Const, Expr, For, Load, Op, Region, Stmt
+from tileyard.ir.nodes import Buffer, Const, Expr, Fill, For, Load, Op, Region, Stmt
 from tileyard.ir.walk import bodies, buffer_effects, read_regions, walk, walk_expr, written_region
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.units import WORD, Packing, Unit
@@ -255,6 +255,11 @@ def tiles_of(stmt: Stmt) -> set[str]:
     """The buffers of which ``stmt`` uses regions, not elements."""
     regions = [*read_regions(stmt), written_region(stmt)]
     return {region.buffer for region in regions if region is not None}
+
+
+def is_zero_fill(stmt: Fill) -> bool:
+    """Whether a fill writes zeros, which are not negative."""
+    return isinstance(stmt.value, Const) and str(float(stmt.value.value)) == "0.0"
 
 
 # ---- regions --------------------------------------------------------------------------------------
