@@ -126,6 +126,7 @@ class _Planner:
         self._dtypes = {buffer.name: buffer.dtype for buffer in buffers}
         self._forwarding = Forwarding() if is_plain else find_forwarded(program)
         self._lefts: set[str] = set()
+        self._stages: dict[Tile, Tile] = {}
         self._plan = Plan(forwarding=self._forwarding)
 
     def make(self, claims: int) -> Plan:
@@ -168,8 +169,6 @@ class _Planner:
                 self._plan.shared_bytes += -(-size // LINE) * LINE
 
     def _add(self, tile: Tile) -> Tile:
-        if tile.name in self._plan.tiles:
-            return self._plan.tiles[tile.name]
         size = -(-tile.bytes // LINE) * LINE
         if tile.is_shared:
             tile = replace(tile, offset=self._plan.shared_bytes)
@@ -267,15 +266,13 @@ class _Planner:
     def _stage(self, stem: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
         """A tile of the planner's own; those with the same place in a gemm, extents and layout are one."""
         kinds = {"double": "float64", "float": "float32", "int32_t": "int32"}
-        tile = Tile(name="", dtype=kinds[shape.scalar], shape=extents, layout=layout)
-        if tile.packing is not None:
-            tile = replace(tile, dtype=tile.packing.dtype)
-        parts = [stem, "x".join(map(str, extents)), tile.dtype if tile.packing else shape.scalar]
-        parts += ["flipped"] if tile.packing and tile.packing.is_flipped else []
-        parts += ["checked"] if tile.packing and tile.packing.is_checked else []
-        parts += ["transposed"] if isinstance(layout, ColumnPanels) and layout.transposed else []
-        parts += [f"in_{sum(dict(layout.split).values())}"] if isinstance(layout, RowPanels) else []
-        return self._add(replace(tile, name=f"@{'_'.join(parts)}"))
+        packing = None if isinstance(layout, Rows) else layout.packing
+        dtype = packing.dtype if packing else kinds[shape.scalar]
+        name = f"@{stem}_{'x'.join(map(str, extents))}"
+        tile = Tile(name=name, dtype=dtype, shape=extents, layout=layout)
+        if tile not in self._stages:
+            self._stages[tile] = self._add(replace(tile, name=f"{name}_{len(self._stages)}"))
+        return self._stages[tile]
 
     def _gemm(self, stmt: Gemm, shape: Shape | None) -> GemmPlan:
         m, n, k = self._sizes(stmt)
