@@ -240,7 +240,7 @@ class Context:
             return self.arrays[buffer].shape
         return tuple(Const(extent, "int32") for extent in self.plan.tiles[buffer].shape)
 
-    def packed(self, buffer: str) -> Tile | None:
+    def in_panels(self, buffer: str) -> Tile | None:
         """The tile of this name if it is kept for gemms; None for an array, or a tile in rows."""
         tile = self.plan.tiles.get(buffer)
         return None if tile is None or isinstance(tile.layout, Rows) else tile

@@ -404,7 +404,7 @@ def _read_parts(
 
 def _finish(ctx: Context, region: Region) -> None:
     """After a packed tile was filled, note whether it holds denormals, or give its bytes the other sign."""
-    tile = ctx.packed(region.buffer)
+    tile = ctx.in_panels(region.buffer)
     if tile is None or tile.packing is None:
         return
     start = matrix_start(ctx, tile, region)
@@ -513,7 +513,7 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
 
 
 def _clear(ctx: Context, stmt: Fill) -> None:
-    tile = ctx.packed(stmt.dst.buffer)
+    tile = ctx.in_panels(stmt.dst.buffer)
     size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     if tile is not None:
         start = f"{ctx.names[tile.name]}[{index(ctx, matrix_start(ctx, tile, stmt.dst))}]"

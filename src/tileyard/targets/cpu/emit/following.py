@@ -156,8 +156,8 @@ def _repeats(ctx: Context, stmt: Copy) -> bool:
     written = buffer_effects(ctx.program.body).written
     read = {src.buffer} - ctx.repeats.keys()
     read |= {load.buffer for load in reads(*src.starts)}
-    is_packed = ctx.packed(dst.buffer) is not None
-    is_kept = dst.buffer in ctx.arrays or is_packed or dst.buffer in ctx.lazy
+    is_in_panels = ctx.in_panels(dst.buffer) is not None
+    is_kept = dst.buffer in ctx.arrays or is_in_panels or dst.buffer in ctx.lazy
     if is_kept or any(n not in ctx.arrays or n in written or ctx.is_aliased(n) for n in read):
         return False
     a, b = ctx.dtype(src.buffer), ctx.dtype(dst.buffer)

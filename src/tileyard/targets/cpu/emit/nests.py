@@ -316,8 +316,8 @@ def _is_covered(ctx: Context, step: Step) -> bool:
     is_known = (
         step.value.dtype in FLOATS if isinstance(step, Fold) else not operations & ROW_FUNCTIONS
     )
-    is_packed = any(ctx.packed(one.buffer) is not None for one in (step, *loads(step)))
-    return is_known and not is_packed and ctx.dtype(step.buffer) in FLOATS
+    is_in_panels = any(ctx.in_panels(one.buffer) is not None for one in (step, *loads(step)))
+    return is_known and not is_in_panels and ctx.dtype(step.buffer) in FLOATS
 
 
 def _is_by_element(ctx: Context, nest: Nest) -> bool:

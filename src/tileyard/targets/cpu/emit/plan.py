@@ -1,5 +1,5 @@
 """Decides, before any C is written, how gemms are computed and tile-local buffers stored. Integers
-that only gemms read are stored as floats if their products are exact.
+that only gemms read are stored as floats if no unit multiplies them and their products are exact.
 """
 
 import math

@@ -1,5 +1,6 @@
 """Scalar types in C, in arrays, tiles and variables: literals, operators and conversions. Outside the user's
-arrays, narrow floats are ``float`` with a value of the narrow type: each computation rounds.
+arrays and tiles packed for a unit, narrow floats are ``float`` with a value of the narrow type: each
+computation rounds.
 """
 
 import math
