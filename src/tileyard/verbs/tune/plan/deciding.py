@@ -139,7 +139,9 @@ def find_winner(
     finalists = {canonical_json(one.config) for one in passed}
     for text in set(decided) - finalists:
         times = dict(_judge(trials, screened))
-        alike = [one for one in trials if canonical_json(one.config) == text and one.outcome in WELL]
+        alike = [
+            one for one in trials if canonical_json(one.config) == text and one.outcome in WELL
+        ]
         if alike and text in times:
             return alike[-1], times[text]
     confidence = passed[0].measurement.confidence if passed[0].measurement else 0.0
