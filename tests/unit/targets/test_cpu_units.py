@@ -152,13 +152,17 @@ SPECIAL = (1e-39, -1e-40, np.inf, -np.inf, np.nan, 3e38, 1e-37)
 def draw_special(
     value: float, side: int, flips: tuple[bool, bool], sizes: tuple[int, int, int]
 ) -> list[Array]:
-    """Operands of small integers in bfloat16, in one of which is another value."""
+    """Operands of small integers in bfloat16, in one of which is another value; a tiny one is alone there, so
+    that sums show it.
+    """
     rng = np.random.default_rng(3)
     kinds = (*[NUMPY["bfloat16"]] * 2, np.float32)
     shapes = list_shapes(flips, sizes)
     arrays = [rng.integers(1, 9, s).astype(kind) for s, kind in zip(shapes, kinds, strict=True)]
+    if abs(value) < 1e-30:
+        arrays[side][...], arrays[2][...] = 0, 0
+        arrays[1 - side] *= NUMPY["bfloat16"](2.0**100)
     arrays[side].reshape(-1)[rng.integers(arrays[side].size)] = value
-    arrays[1 - side] *= NUMPY["bfloat16"](2.0**100 if abs(value) < 1e-30 else 1)
     return arrays
 
 
