@@ -460,15 +460,27 @@ class Looker:
         blocks = list(list_blocks(subject.program))
         some = dict.fromkeys((block, blocks[-1], blocks[0]))
         has_all = self._is_shared or len(blocks) <= len(some)
+        tried = blocks if self._is_shared else list(some)
+        return self._pose(subject, tried, output, place, rest=() if has_all else blocks)
+
+    def _pose(
+        self,
+        subject: Subject,
+        blocks: Sequence[Block],
+        output: str,
+        place: int,
+        rest: Sequence[Block] = (),
+    ) -> Problem:
+        """The problem of an element of a subject, with the blocks to try and the others."""
         return Problem(
             program=subject.program,
             arrays=subject.arrays,
             expected=subject.expected or (),
-            blocks=blocks if self._is_shared else list(some),
-            rest=() if has_all else blocks,
+            blocks=blocks,
+            rest=rest,
             output=output,
             place=place,
-            is_whole=has_all,
+            is_whole=not rest,
             needs_all=self._is_shared or _has_share(subject),
             sizes=subject.sizes,
             numbers=subject.numbers,
@@ -511,19 +523,8 @@ class Looker:
         name, place = next(((name, int(some[0])) for name, some in wrong.items()), ("", -1))
         number = int(run.writers[name].reshape(-1)[place]) if wrong else run.count
         first = blocks[number - 1]
-        return Problem(
-            program=subject.program,
-            arrays=subject.arrays,
-            expected=subject.expected or (),
-            blocks=blocks if self._is_shared else sorted(blocks, key=lambda one: one != first),
-            output=name,
-            place=place,
-            is_whole=True,
-            needs_all=self._is_shared or _has_share(subject),
-            sizes=subject.sizes,
-            numbers=subject.numbers,
-            is_scaled=bool(self._pattern),
-        )
+        tried = blocks if self._is_shared else sorted(blocks, key=lambda one: one != first)
+        return self._pose(subject, tried, name, place)
 
     # ---- what is shown ----------------------------------------------------------------------
 

@@ -376,7 +376,7 @@ def test_a_product_whose_sum_is_not_scaled_is_named(op: str) -> None:
 
 
 def test_a_number_that_only_fits_the_results_names_no_statement() -> None:
-    """It is said as a hint: 0.73450246 is no size, ratio or number of the Program."""
+    """It is a hint: 0.73450246 is no size, ratio or number of the Program."""
     found = look(PRODUCT, PRODUCT.replace("* 0.5 + 1.0", "* 0.36725123 + 0.73450246")).verdict
     assert found.suspects == ()
     assert any(one.startswith("All results are right if line 15 has `c[") for one in found.limits)
@@ -528,7 +528,7 @@ def test_a_share_of_the_output_may_be_wrong_as_in_a_test(
 def test_how_the_reference_follows_from_the_kernels_values(
     change: Callable[[Array], Array], words: str
 ) -> None:
-    """By one number, or by one for each row or column; nothing is said if an element does not fit."""
+    """By one number, or by one for each row or column; no sentence if an element does not fit."""
     got = np.random.default_rng(1).standard_normal((4, 6))
     compared = Compared(
         shape=got.shape,
