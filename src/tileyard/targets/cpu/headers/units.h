@@ -108,26 +108,26 @@ TY_INLINE void ty_zip_4(uint32_t *restrict to, const uint8_t *restrict a, const 
   for (int64_t i = 0; i < n; ++i)
     to[i] = (uint32_t)a[i] | (uint32_t)b[i] << 8 | (uint32_t)c[i] << 16 | (uint32_t)d[i] << 24;
 }
-/* Floats of eight bits: `shift` their magnitude to a float's place, `least` is the first that is normal,
-   `top` the first that is not finite, and what is larger than `most` is NaN. */
-#define TY_BF16_FROM(mark, shift, bias, least, top, most)                                          \
+/* Floats of eight bits. From one power of two to the next, the bits of their bfloat16 are on a line over
+   theirs, each line half as steep as the one before: the lowest line is right. That of normal numbers is
+   the last; from its value `top` on, numbers are not finite, above `most` they are NaN. */
+TY_INLINE uint16_t ty_lower(uint16_t a, uint16_t b) { return a < b ? a : b; }
+#define TY_LINE(steep, base) (uint16_t)((m << (steep)) + (base))
+#define TY_BF16_FROM(mark, steep, base, top, most)                                                 \
   TY_ROW ty_row_bf16_from_##mark(uint16_t *restrict to, const uint8_t *restrict from, int64_t n) { \
-    int64_t i = 0;                                                                                 \
-    for (; i + TY_LANES <= n; i += TY_LANES) {                                                     \
-      ty_words h = ty_widen_bytes(from + i), m = h & 0x7fu, bits = m << (shift);                   \
-      ty_row one = (ty_row){0} + ty_from_bits_f32(((bias) + 1u) << 23);                            \
-      ty_words small = (ty_words)((ty_row)(bits + (((bias) + 1u) << 23)) - one);                   \
-      ty_words is_small = (ty_words)(m < (least)), is_top = (ty_words)(m >= (top));                \
-      ty_words special = 0x7f800000u | ((ty_words)(m > (most)) & 0x400000u);                       \
-      ty_words value = (small & is_small) | ((bits + ((bias) << 23)) & ~is_small);                 \
-      value = (special & is_top) | (value & ~is_top) | (h & 0x80u) << 24;                          \
-      ty_narrow_words(to + i, value >> 16);                                                        \
+    TY_INDEPENDENT                                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                                              \
+      uint16_t h = from[i], m = h & 0x7fu, zero = (uint16_t)-m;                                    \
+      uint16_t a = TY_LINE((steep) + 3, (base) - 0x180u), b = TY_LINE((steep) + 2, (base) - 0x100u); \
+      uint16_t c = TY_LINE((steep) + 1, (base) - 0x80u), d = TY_LINE(steep, base);                 \
+      uint16_t value = ty_lower(ty_lower(ty_lower(a, b), ty_lower(c, d)), zero);                   \
+      uint16_t special = value > (most) ? 0x7fc0u : 0x7f80u;                                       \
+      to[i] = (uint16_t)((value < (top) ? value : special) | (h & 0x80u) << 8);                    \
     }                                                                                              \
-    for (; i < n; ++i)                                                                             \
-      to[i] = ty_pack_bf16(ty_from_##mark(from[i]));                                               \
   }
-TY_BF16_FROM(f8e4m3, 20, 120u, 8u, 0x7fu, 0x7eu)
-TY_BF16_FROM(f8e5m2, 21, 112u, 4u, 0x7cu, 0x7cu)
+TY_BF16_FROM(f8e4m3, 4, 0x3c00u, 0x43f0u, 0x43e0u)
+TY_BF16_FROM(f8e5m2, 5, 0x3800u, 0x4780u, 0x4780u)
+#undef TY_LINE
 #undef TY_BF16_FROM
 
 /* Whether some are denormal. */
