@@ -176,7 +176,9 @@ def draw_special(
     if abs(value) < 1e-30:
         arrays[side][...], arrays[2][...] = 0, 0
         arrays[1 - side] *= NUMPY["bfloat16"](2.0**100)
-    arrays[side].reshape(-1)[rng.integers(arrays[side].size)] = value
+    place = rng.integers(arrays[side].shape)
+    place[1 + (flips[side] == side)] = sizes[2] - 64  # a block before what is left of whole ones
+    arrays[side][tuple(place)] = value
     return arrays
 
 
@@ -199,7 +201,7 @@ def test_special_numbers_count_wherever_they_stand(
     that would be denormal are within the bound.
     """
     flips = (is_left_turned, is_right_turned)
-    sizes = (17, 18, 35)
+    sizes = (17, 70, 99)
     use_memory(units, tmp_path)
     kernel = load(write_gemm("bfloat16", "bfloat16", "float32", flips, sizes), units, tmp_path)
     for value, side in itertools.product(SPECIAL, (0, 1)):

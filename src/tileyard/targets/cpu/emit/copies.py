@@ -324,15 +324,15 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, layout: ColumnPanels) -> 
     for first, panels, used in pieces(lanes, width):
         panel, lane = counter(ctx, "panel", panels), counter(ctx, "lane", used)
         row = add(times(panel, width), constant(first), lane)
-        if used < width:
-            ctx.out.line(f"memset({part}, 0, sizeof {part});")
         with ctx.out.block(loop(ctx, panel, constant(panels))):
-            for left, blocks, count in pieces(depth, _BLOCK):
+            if used < width or depth % fold:  # else nothing is turned that was not read
+                ctx.out.line(f"memset({part}, 0, sizeof {part});")
+            for left, blocks, count in reversed(
+                pieces(depth, _BLOCK)
+            ):  # the rest while it is clear
                 block = counter(ctx, "piece", blocks)
                 column = add(times(block, _BLOCK), constant(left))
                 with ctx.out.block(loop(ctx, block, constant(blocks))):
-                    if count % fold:  # else what is left of whole blocks would be in the last words
-                        ctx.out.line(f"memset({part}, 0, sizeof {part});")
                     with ctx.out.block(loop(ctx, lane, constant(used))):
                         source = place(ctx, src, boxes.source_indices((*leading, row, column)))
                         to = f"{part}[{index(ctx, lane)}]"
