@@ -1,6 +1,8 @@
 """Gemms by dot-product units: as instructions, in plain C, and by FMA, beside exact sums."""
 
+import dataclasses
 import itertools
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -266,6 +268,57 @@ def convert(A: float32[9, 40], B: float8_e4m3fn[40, 7], C: out.float32[9, 7], D:
     bound.run()
     for got, want in zip(bound.read(), interpret(read_program(text), arrays, ()), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+WRAPPING = """
+def wrap(X: int64[8], A: float32[64], Y: out.int64[8, 9], T: out.float32[8, 4], S: out.int64[1]):
+    threads(128)
+    x: shared.int64[1, 8]
+    t: shared.float32[4]
+    s: fragment.int64[1]
+    copy(X, x[0, :])
+    reduce(x, s, kind="sum", axis=1, clear=True)
+    copy(s, S)
+    for i in parallel(8):
+        Y[i, 0] = X[i] + 9223372036854775807
+        Y[i, 1] = X[i] * X[7 - i]
+        Y[i, 2] = abs(X[i]) - -X[i]
+        Y[i, 3] = truncdiv(X[i], X[i] | 1) + (X[i] << 7)
+        Y[i, 4] = int64(int32(X[i]) * int32(X[i]) + int32(X[i] + 1 > X[i]))
+        Y[i, 5] = int64(int8(X[i]) * int8(X[i]) - int8(X[i]))
+        Y[i, 6] = int64(int16(X[i]) * int16(X[i]) - int16(X[i]))
+        Y[i, 7] = int64(A[X[i] - 9223372036854775807])
+        Y[i, 8] = int64(A[X[i] * 4611686018427387904 + X[i]])
+    for j in serial(8):
+        copy(A[X[j] - 9223372036854775807 : +4], t)
+        copy(t, T[j, :])
+"""
+"""Operations of all integers with a sign, and indices."""
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="GCC's check for overflow is needed")
+def test_what_wraps_does_not_overflow(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The C compiler may take for granted that sums and products of numbers with signs do not overflow. None
+    does, and all give what the interpreter gives.
+    """
+    flips = (False, True)
+    gemms = [write_gemm(kind, kind, "int32", flips, (13, 37, 29)) for kind in BYTES]
+    checked = CpuTarget("native,optimize=1,units=2", cc="gcc")
+    flags = (*checked.toolchain.flags, "-fsanitize=signed-integer-overflow")
+    checked.__dict__["toolchain"] = dataclasses.replace(checked.toolchain, flags=flags)
+    numbers = np.array([1, 2**63 - 1, 2**63 - 2, -2, 129, -(2**63), 2**31 - 1, 2**62], np.int64)
+    given = [[numbers, np.arange(64, dtype=np.float32) + 1]]
+    for kind in BYTES:
+        given.append(draw_arrays(kind, kind, flips, (13, 37, 29)))
+        given[-1][2] |= np.int32(0x7FFFFF00)
+    for text, arrays in zip((WRAPPING, *gemms), given, strict=True):
+        program = read_program(text)
+        expected = interpret(program, arrays, ())
+        bound = load_program(checked, plain_cpu((0,)), program, tmp_path).bind(arrays, ())
+        bound.run()
+        for got, want in zip(bound.read(), expected, strict=True):
+            np.testing.assert_array_equal(got, want, err_msg=text)
+    assert capfd.readouterr().err == ""
 
 
 WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")

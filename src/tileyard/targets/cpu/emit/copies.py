@@ -32,6 +32,7 @@ from tileyard.targets.cpu.emit.exprs import (
     index,
     index_side,
     index_term,
+    is_below,
     place,
     to_memory,
     value,
@@ -204,7 +205,7 @@ def inside_tests(ctx: Context, region: Region) -> dict[tuple[Bound, str], str]:
         if is_low
     }
     tests |= {
-        (bound, "high"): f"{index_side(ctx, bound[0])} < {index_side(ctx, bound[1])}"
+        (bound, "high"): is_below(ctx, *bound)
         for bound, _, is_high in ctx.open_bounds(region.buffer, last)
         if is_high
     }

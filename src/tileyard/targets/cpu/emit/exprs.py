@@ -67,8 +67,15 @@ def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
         elif low:
             tests.append(f"{i.inside(10)} >= 0")
         else:
-            tests.append(f"{i.inside(10)} < {n.inside(10)}")
+            tests.append(is_below(ctx, at, extent))
     return " && ".join(tests)
+
+
+def is_below(ctx: Context, at: Expr, extent: Expr) -> str:
+    """The C test that a sum of what is not negative is below ``extent``: not if it has wrapped."""
+    if at.dtype == "int64" and not ctx.ranges.is_exact(at):
+        return f"ty_inside({index(ctx, at)}, {index(ctx, extent)})"
+    return f"{index_side(ctx, at)} < {index_side(ctx, extent)}"
 
 
 def guard(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:
@@ -174,7 +181,7 @@ def _index(ctx: Context, expr: Expr) -> C:
 
 
 _WIDENED = frozenset({"add", "sub", "mul", "min", "max", "floordiv", "floormod"})
-"""Operations that are computed in 64 bits if their own dtype may not hold the result."""
+"""Operations that are computed in 64 bits if their own dtype, which has fewer, may not hold the result."""
 
 
 def _never_wraps(ctx: Context, expr: Expr) -> bool:
@@ -185,7 +192,7 @@ def _never_wraps(ctx: Context, expr: Expr) -> bool:
 
 
 def _wide(ctx: Context, expr: Expr) -> C:
-    if isinstance(expr, Op) and expr.name in _WIDENED:
+    if isinstance(expr, Op) and expr.name in _WIDENED and expr.dtype != "int64":
         left, right = (_wide(ctx, arg) for arg in expr.args)
         if expr.name in BINARY:
             symbol, binds = BINARY[expr.name]

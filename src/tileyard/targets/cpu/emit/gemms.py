@@ -173,7 +173,7 @@ def _sums_kernel(shape: Shape, unit: Unit, dot: Callable[[str, str, str], str]) 
         for v in range(shape.vectors)
     )
     stores = "\n".join(
-        f"  *({shape.vector} *)(more + {v * shape.lanes}) = s{v} * ({unit.correction});"
+        f"  *({shape.vector} *)(more + {v * shape.lanes}) = s{v} * ({shape.scalar}){unit.correction};"
         for v in range(shape.vectors)
     )
     zeros = ", ".join(f"s{v} = {{0}}" for v in range(shape.vectors))

@@ -28,7 +28,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.ranges import Interval
 from tileyard.ir.walk import buffer_effects, children, expressions, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
-from tileyard.targets.cpu.emit.exprs import index, index_side, place, unrounded
+from tileyard.targets.cpu.emit.exprs import index, index_side, is_below, place, unrounded
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SATURATED, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     ZERO,
@@ -125,7 +125,7 @@ def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
         if low:
             parts.append(f"{index_side(ctx, corners[0])} >= 0")
         if high:
-            parts.append(f"{index_side(ctx, corners[1])} < {index_side(ctx, extent)}")
+            parts.append(is_below(ctx, corners[1], extent))
         tests[at, extent] = " && ".join(parts)
     return tests
 

@@ -265,7 +265,7 @@ class _Planner:
 
     def _stage(self, stem: str, shape: Shape, extents: tuple[int, int], layout: Layout) -> Tile:
         """A tile of the planner's own; those with the same place in a gemm, extents and layout are one."""
-        kinds = {"double": "float64", "float": "float32", "int32_t": "int32"}
+        kinds = {"double": "float64", "float": "float32", "uint32_t": "uint32"}
         packing = None if isinstance(layout, Rows) else layout.packing
         dtype = packing.dtype if packing else kinds[shape.scalar]
         name = f"@{stem}_{'x'.join(map(str, extents))}"

@@ -90,7 +90,7 @@ def find_unit(machine: Machine, a: str, b: str, c: str) -> Unit | None:
     is_flipped = name == second
     return Unit(
         name=name,
-        scalar="int32_t",
+        scalar=WORD,  # whose sums wrap
         left=Packing(dtype=a, fold=4, is_flipped=is_flipped),
         right=Packing(dtype=b, fold=4),
         is_swapped=name == mixed and b == "uint8",

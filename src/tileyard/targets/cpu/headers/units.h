@@ -14,16 +14,14 @@
   } while (0)
 
 /* Bytes with signs by such bytes, bytes without signs by such bytes, and those without by those with signs. */
-#define TY_SIGNED(x, at, type) ((type)((x) << (24 - (at))) >> 24)
-#define TY_UNSIGNED(x, at, type) ((type)(((x) >> (at)) & 0xffu))
-#define TY_PLAIN_BYTE(left, right, c, a, b, at)                                                    \
-  (left(a, at, __typeof__(c)) * right(b, at, __typeof__(c)))
+#define TY_BYTE(x, at) (((x) >> (at)) & 0xffu)
+#define TY_SIGNED_BYTE(x, at) ((TY_BYTE(x, at) ^ 0x80u) - 0x80u)
 #define TY_PLAIN_BYTES(left, right, c, a, b)                                                       \
-  (c += (TY_PLAIN_BYTE(left, right, c, a, b, 0) + TY_PLAIN_BYTE(left, right, c, a, b, 8)) +        \
-        (TY_PLAIN_BYTE(left, right, c, a, b, 16) + TY_PLAIN_BYTE(left, right, c, a, b, 24)))
-#define TY_PLAIN_S8(c, a, b) TY_PLAIN_BYTES(TY_SIGNED, TY_SIGNED, c, a, b)
-#define TY_PLAIN_U8(c, a, b) TY_PLAIN_BYTES(TY_UNSIGNED, TY_UNSIGNED, c, a, b)
-#define TY_PLAIN_I8(c, a, b) TY_PLAIN_BYTES(TY_UNSIGNED, TY_SIGNED, c, a, b)
+  (c += (left(a, 0) * right(b, 0) + left(a, 8) * right(b, 8)) +                                    \
+        (left(a, 16) * right(b, 16) + left(a, 24) * right(b, 24)))
+#define TY_PLAIN_S8(c, a, b) TY_PLAIN_BYTES(TY_SIGNED_BYTE, TY_SIGNED_BYTE, c, a, b)
+#define TY_PLAIN_U8(c, a, b) TY_PLAIN_BYTES(TY_BYTE, TY_BYTE, c, a, b)
+#define TY_PLAIN_I8(c, a, b) TY_PLAIN_BYTES(TY_BYTE, TY_SIGNED_BYTE, c, a, b)
 
 /* TY_UNITS=0 makes every machine take the plain ones: that tests how operands are packed. */
 #ifndef TY_UNITS
