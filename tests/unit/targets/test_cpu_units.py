@@ -179,7 +179,8 @@ def draw_special(
         arrays[side][...], arrays[2][...] = 0, 0
         arrays[1 - side] *= NUMPY["bfloat16"](2.0**100)
     place = rng.integers(arrays[side].shape)
-    place[1 + (flips[side] == side)] = sizes[2] - 64  # a block before what is left of whole ones
+    # The last word's first half, or a block before what is left of whole ones.
+    place[1 + (flips[side] == side)] = sizes[2] - (1 if abs(value) < 1e-30 else 64)
     arrays[side][tuple(place)] = value
     return arrays
 
@@ -213,15 +214,24 @@ def test_special_numbers_count_wherever_they_stand(
     check_sums(run(kernel, arrays), arrays, flips, "tiny")
 
 
-def test_plain_sums_are_those_of_fma(tmp_path: Path) -> None:
-    """In plain C, a unit adds in the order of k: bit for bit what FMA gives."""
+def test_plain_sums_are_those_of_fma_and_others_the_units(tmp_path: Path) -> None:
+    """In plain C, a unit adds in the order of k: bit for bit as FMA does. As an instruction it does not, and
+    a denormal number changes this for no other tile.
+    """
     rng = np.random.default_rng(5)
     shapes = ((2, 40, 300), (2, 300, 50), (40, 50))
     kinds = (NUMPY["bfloat16"],) * 2 + (np.float32,)
     arrays = [rng.standard_normal(s).astype(k) for s, k in zip(shapes, kinds, strict=True)]
     text = write_gemm("bfloat16", "bfloat16", "float32", (False, False), (40, 50, 300))
-    plain, fma = (run(load(text, units, tmp_path), arrays) for units in ("units=2", "units=0"))
+    kernels = {units: load(text, units, tmp_path) for units in UNITS}
+    fma, unit, plain = (run(kernel, arrays) for kernel in kernels.values())
     np.testing.assert_array_equal(plain.view(np.uint32), fma.view(np.uint32))
+    assert (unit != fma).any() or "bf16" not in target("units=1").toolchain.machine.units
+    for side in (0, 1):
+        arrays[1 - side][0] = 0
+        expected = run(kernels["units=1"], arrays)
+        arrays[side][0, 0, 0] = 1e-39
+        np.testing.assert_array_equal(run(kernels["units=1"], arrays), expected)
 
 
 def test_products_by_different_register_blocks_have_their_own_left_operands() -> None:
