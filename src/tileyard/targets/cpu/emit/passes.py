@@ -56,6 +56,7 @@ class _Rows:
         self._unwritten = unwritten
         self._at = nest.along
         self._vectors = Vectors(ctx, nest, laced=is_laced(ctx, nest, unwritten))
+        self._narrow = narrow_rows(ctx, nest)
         self._places: dict[int, str] = {}
         self._tables: dict[int, tuple[Table, str]] = {}
         self._totals: dict[int, str] = {}
@@ -67,11 +68,7 @@ class _Rows:
         out, at = self._ctx.out, self._at.name
         self._begin()
         out.line(f"int32_t {at} = 0;")
-        rows = narrow_rows(self._ctx, self._nest)
-        if rows:
-            self._among_bits(rows, beside)
-        else:
-            self._by_vectors(beside)
+        self._by_vectors(beside)
         for i, step in self._folds():
             narrow = self._ctx.scalar(step.buffer).narrow
             rounds = narrow and step.kind in ("sum", "abssum")
@@ -79,11 +76,13 @@ class _Rows:
             store(self._ctx, step.buffer, step.indices, total)
 
     def _by_vectors(self, beside: Sequence[str]) -> None:
-        """Write the elements of a row as vectors of floats, and the rest one by one."""
+        """Write the elements of a row as vectors, and the rest one by one."""
         out, columns, at = self._ctx.out, self._nest.columns, self._at.name
         for form in (QUAD, ONE):
             if form == QUAD:
-                self._lines("ty_quad {1} = ty_quad_begin_{3}();")
+                self._lines(
+                    "ty_quad {1} = ty_quad_begin_{3}();", "ty_tops {1} = ty_tops_begin_{3}();"
+                )
             else:
                 totals = "ty_unlaced({1})" if self._vectors.laced else "{1}"
                 self._lines(f"ty_row {{2}} = ty_quad_join_{{3}}({totals});")
@@ -96,34 +95,24 @@ class _Rows:
                 for line in beside if form == QUAD else ():
                     out.line(line)
                 self._steps()
-        self._lines("{0} = ty_one_join_{3}({0}, {2});")
+        on_bits = "{0} = ty_tops_end_{3}_{4}({0}, {1}, &{5}, {6});"
+        self._lines("{0} = ty_one_join_{3}({0}, {2});", on_bits)
         if columns % 8:
             with out.block(f"for (; {at} < {columns}; ++{at})"):
                 self._single()
 
-    def _among_bits(self, rows: Sequence[Load], beside: Sequence[str]) -> None:
-        """Write folds of narrow rows on their bits in memory: only the result becomes a float."""
-        out, columns, at = self._ctx.out, self._nest.columns, self._at.name
-        self._lines("ty_tops {1} = ty_tops_begin_{3}();")
-        with out.block(f"for (; {at} < {columns}; {at} += TY_QUAD)"):
-            for line in beside:
-                out.line(line)
-            for (i, step), row in zip(self._folds(), rows, strict=True):
-                name, mark = self._parts[QUAD, i], SCALARS[row.dtype].narrow
-                first = place(self._ctx, row.buffer, row.indices)
-                out.line(f"{name} = ty_tops_fold_{step.kind}_{mark}({name}, &{first});")
-        for (i, step), row in zip(self._folds(), rows, strict=True):
-            total, mark = self._totals[i], SCALARS[row.dtype].narrow
-            arguments = f"{total}, {self._parts[QUAD, i]}, &{self._first(row)}, {columns}"
-            out.line(f"{total} = ty_tops_end_{step.kind}_{mark}({arguments});")
-
     def _folds(self) -> list[tuple[int, Fold]]:
         return [(i, step) for i, step in enumerate(self._nest.steps) if isinstance(step, Fold)]
 
-    def _lines(self, text: str) -> None:
+    def _lines(self, text: str, on_bits: str = "") -> None:
+        """Write a line for each fold: ``text``, or ``on_bits`` if it is one of the bits of narrow numbers."""
         for i, step in self._folds():
-            parts = (self._parts[QUAD, i], self._parts[ONE, i])
-            self._ctx.out.line(text.format(self._totals[i], *parts, step.kind))
+            parts = [self._totals[i], self._parts[QUAD, i], self._parts[ONE, i], step.kind]
+            if row := self._narrow.get(i):
+                parts += [SCALARS[row.dtype].narrow, self._first(row)]
+            line = on_bits if row else text
+            if line:
+                self._ctx.out.line(line.format(*parts, self._nest.columns))
 
     # ---- before the loops -------------------------------------------------------------------------
 
@@ -204,6 +193,11 @@ class _Rows:
         for i, step in enumerate(self._nest.steps):
             if isinstance(step, Fold):
                 name = self._parts[form, i]
+                if row := self._narrow.get(i):
+                    first = place(ctx, row.buffer, row.indices)
+                    call = f"ty_tops_fold_{step.kind}_{SCALARS[row.dtype].narrow}"
+                    out.line(f"{name} = {call}({name}, &{first});")
+                    continue
                 folded = self._vectors.rounded(*self._unrounded(step, early.get(i, {})))
                 out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
                 continue

@@ -130,24 +130,25 @@ def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
     )
 
 
-def narrow_rows(ctx: Context, nest: Nest) -> list[Load]:
-    """The loads of a nest's folds, if they are narrow rows whose bits suffice for the result."""
-    rows = []
-    for step in nest.steps:
-        row = step.value if isinstance(step, Fold) else None
+def narrow_rows(ctx: Context, nest: Nest) -> dict[int, Load]:
+    """The narrow rows whose bits suffice for a fold of a nest, by the numbers of the folds' steps."""
+    rows = {}
+    written = {ctx.storage(step.buffer) for step in nest.steps if isinstance(step, Store)}
+    for i, step in enumerate(nest.steps):
+        row = step.value
         if isinstance(row, Cast) and row.dtype == "float32":
             row = row.value
         if (
-            not isinstance(step, Fold)
-            or not isinstance(row, Load)
-            or step.kind not in ("max", "min", "absmax")
-            or row.buffer not in ctx.arrays
-            or SCALARS[row.dtype].narrow not in ROUNDED
-            or not is_along(row.indices, nest.along)
-            or nest.columns % AT_ONCE
+            isinstance(step, Fold)
+            and isinstance(row, Load)
+            and step.kind in ("max", "min", "absmax")
+            and row.buffer in ctx.arrays
+            and ctx.storage(row.buffer) not in written
+            and SCALARS[row.dtype].narrow in ROUNDED
+            and is_along(row.indices, nest.along)
+            and not nest.columns % AT_ONCE
         ):
-            return []
-        rows.append(row)
+            rows[i] = row
     return rows
 
 
