@@ -1,5 +1,6 @@
 """Statements over the same rows that the CPU target does in one pass: results, and what is left out."""
 
+import os
 from collections.abc import Callable
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import pytest
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
 from tileyard.ir.text import read_program
+from tileyard.targets.cpu.emit import overlap
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.machine import Machine
@@ -120,6 +122,26 @@ R: out.bfloat16[4, 150], M: out.float32[4]):
     M[bx] = total[0]
 """
 
+BLOCKS = """
+def blocks(X: {dtype}[24, 96], S: float32[6], Y: out.{dtype}[24, 96], M: out.float32[24]):
+    bx: grid[2]
+    by: grid[3]
+    x: fragment.float32[4, 96]
+    largest: fragment.float32[4]
+    total: fragment.float32[4]
+
+    copy(X[(by * 2 + bx) * 4 : +4, :], x)
+    reduce(x, largest, kind="max", axis=1)
+    for i, j in parallel(4, 96):
+        x[i, j] = exp2((x[i, j] - largest[i]) * 1.5)
+    reduce(x, total, kind="sum", axis=1)
+    for m in parallel(4):
+        M[(by * 2 + bx) * 4 + m] = total[m]
+    for k, l in parallel(4, 96):
+        x[k, l] = x[k, l] / total[k] * S[by * 2 + bx]
+    copy(x, Y[(by * 2 + bx) * 4 : +4, :])
+"""
+
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -178,6 +200,54 @@ def test_what_one_turn_leaves_to_the_next_is_written(load_text: Load) -> None:
     rng = np.random.default_rng(2)
     x, i = (rng.standard_normal((4, n)).astype(ml_dtypes.bfloat16) for n in (160, 80))
     check(load_text, TURNS, [x, i], {np.float32: 1e-5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+def test_blocks_that_overlap_give_the_same_bits(
+    dtype: str, load_text: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows written while the next block computes are the same, whichever blocks a thread has."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((24, 96), np.float32) * 4
+    x[1, 7], x[2, 90], x[5, 3], x[6, 20] = -np.inf, np.nan, -300.0, np.inf
+    arrays = [x.astype(TYPES[dtype]), rng.standard_normal(6, np.float32)]
+    found = []
+    for name, wide in (("blocks", 0), ("apart", 1 << 20)):
+        monkeypatch.setattr(overlap, "WIDE", wide)
+        text = BLOCKS.format(dtype=dtype).replace("blocks", name)
+        assert ("if (block > first)" in text_of(text)) == (name == "blocks")
+        check(
+            load_text, text, arrays, {np.float32: 3e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 1e-2}
+        )
+        for cores in ((), tuple(os.sched_getaffinity(0))[:1]):
+            outs = load_text(text, cores).as_callable()(*arrays)
+            found.append([array.tobytes() for array in outs])
+    assert found == found[:1] * 4
+
+
+def test_blocks_overlap_only_if_the_result_cannot_change() -> None:
+    """Nothing else may need what a pass reads or writes that runs earlier or later than it is written."""
+    whole = BLOCKS.format(dtype="float16")
+    changes = {
+        "total[k] *": "total[k] * largest[k] *",
+        "total[k] ": "total[3 - k] ",
+        "= total[m]": "= largest[m]",
+        "+ m] = total[m]": "+ m] = total[m]\n        Y[0, m] = float16(total[m])",
+        "S: float32[6]": "S: inout.float32[6]",
+        "x[k, l] = x[k, l]": "Y[(by * 2 + bx) * 4 + k, l] = x[k, 95 - l]",
+        "exp2(": "(",
+        "96": "100",
+    }
+    texts = {part: whole.replace(part, other) for part, other in changes.items()}
+    texts["S: float32[6]"] = texts["S: float32[6]"].replace(
+        "total[m]\n", "total[m]\n        S[m] = 0.0\n"
+    )
+    line = "    copy(x, Y[(by * 2 + bx) * 4 : +4, :])\n"
+    texts["x[k, l] = x[k, l]"] = texts["x[k, l] = x[k, l]"].replace(line, "")
+    found = {part: "(block > first)" in text_of(text, 64) for part, text in texts.items()}
+    assert found == dict.fromkeys(changes, False)
+    assert "(block > first)" in text_of(whole, 64)
 
 
 def test_what_only_a_pass_reads_is_not_written() -> None:

@@ -1,10 +1,10 @@
 """Writes scalar expressions in C: values of expressions, and elements of buffers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from tileyard.ir.dtypes import find_dtype, is_float, is_integer
-from tileyard.ir.nodes import Cast, Const, Expr, Load, Op, Var
+from tileyard.ir.nodes import Axis, Cast, Const, Expr, Load, Op, Var
 from tileyard.ir.ranges import Interval
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.scalars import (
@@ -55,6 +55,17 @@ def index_term(ctx: Context, expr: Expr) -> str:
 def index_side(ctx: Context, expr: Expr) -> str:
     """``index``, in parentheses if a comparison needs them."""
     return _index(ctx, expr).inside(11)
+
+
+def declare_axes(ctx: Context, axes: Sequence[Axis], rest: str) -> None:
+    """Declare the variables of ``axes``, the first the fastest, for block number ``rest``."""
+    for i, axis in enumerate(axes):
+        extent = index_term(ctx, axis.extent)
+        kind = SCALARS[axis.var.dtype].value
+        text = rest if i == len(axes) - 1 else f"{rest} % {extent}"
+        value = f"({text})" if " " in text else text
+        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind}){value};")
+        rest = f"{rest} / {extent}"
 
 
 def condition(ctx: Context, buffer: str, indices: tuple[Expr, ...]) -> str:

@@ -193,6 +193,10 @@ _MANY = 10
 """Cost of such a function, in sums."""
 
 
+_AHEAD = 8 << 10
+"""Number of bytes that a pass prefetches ahead if it reads the rows of the next block itself."""
+
+
 @dataclass(kw_only=True, slots=True)
 class Row:
     """Rows of an array that a nest reads, others for the next ``turn``. ``source`` is their
@@ -243,6 +247,8 @@ def find_share(ctx: Context, found: Pass, rest: Sequence[Stmt], rows: Sequence[R
     their estimated times. Passes that write past the caches wait for their writes, so others prefetch
     for them if they take long.
     """
+    if found.late:
+        return 1.0
     others, writers = _weight(found), 0
     while rest:
         there = None if isinstance(rest[0], Copy) else find_pass(ctx, rest)
@@ -262,10 +268,11 @@ def _weight(found: Pass) -> int:
     return found.nest.elements * (len(parts) + _MANY * functions)
 
 
-def declare_ahead(ctx: Context, nest: Nest, rows: Sequence[Row], share: float) -> list[str]:
+def declare_ahead(ctx: Context, found: Pass, rows: Sequence[Row], share: float) -> list[str]:
     """Declare where a share of the rest of ``rows`` begins; returns the lines that prefetch it
-    along ``nest``. Adds the share to the rows' ``done``.
+    along a pass. Adds the share to the rows' ``done``.
     """
+    nest = found.nest
     lines: list[str] = []
     for row in rows:
         if row.nest.sizes[:-1] != nest.sizes[:-1]:
@@ -279,9 +286,9 @@ def declare_ahead(ctx: Context, nest: Nest, rows: Sequence[Row], share: float) -
         known[row.nest.along] = ZERO
         known[row.turn] = add(row.turn, Const(1, row.turn.dtype))
         indices = tuple(replace_parts(at, known.get) for at in row.source.indices)
-        name = ctx.names.fresh("ahead")
+        name, start = ctx.names.fresh("ahead"), first + (_AHEAD if found.late else 0)
         place_ = place(ctx, row.source.buffer, indices)
-        ctx.out.line(f"const char *{name} = (const char *)&{place_} + {first};")
+        ctx.out.line(f"const char *{name} = (const char *)&{place_} + {start};")
         rate = Fraction(row.done - first, nest.columns)
         offset = f"(int64_t){nest.along.name} * {rate.numerator} / {rate.denominator}"
         lines += [

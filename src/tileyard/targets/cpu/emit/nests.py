@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tileyard.ir.nodes import (
+    Axis,
     Cast,
     Copy,
     Expr,
@@ -212,11 +213,16 @@ _MOST = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pass:
-    """Some statements as one nest. If ``tests`` do not hold before it, the statements run one by one."""
+    """Some statements as one nest. If ``tests`` do not hold before it, the statements run one by one. The
+    first ``late`` steps belong to the block before, which a thread's first block does not have. The axes
+    of the blocks before and after have the names of ``others``.
+    """
 
     statements: tuple[Stmt, ...]
     nest: Nest
     tests: dict[Bound, str] = field(default_factory=dict)
+    late: int = 0
+    others: tuple[tuple[Axis, ...], ...] = ()
 
 
 def find_pass(ctx: Context, body: Sequence[Stmt]) -> Pass | None:
@@ -300,7 +306,7 @@ def _is_connected(touched: Sequence[set[str]]) -> bool:
 
 def _checked(ctx: Context, statements: tuple[Stmt, ...], nest: Nest) -> Pass | None:
     """The statements as a pass, if it writes the same as they do one after another."""
-    if not all(_is_covered(ctx, step) for step in nest.steps) or not _is_by_element(ctx, nest):
+    if not all(_is_covered(ctx, step) for step in nest.steps) or not is_by_element(ctx, nest):
         return None
     tests = interior_tests(ctx, nest.loop())
     with ctx.assuming(ctx.assumed | set(tests)):
@@ -320,20 +326,31 @@ def _is_covered(ctx: Context, step: Step) -> bool:
     return is_known and not is_in_panels and ctx.dtype(step.buffer) in FLOATS
 
 
-def _is_by_element(ctx: Context, nest: Nest) -> bool:
-    """Whether no element of the nest touches what another element writes, except for the folds."""
+def is_by_element(ctx: Context, nest: Nest) -> bool:
+    """Whether no element of the nest touches what another element writes, except for the folds. What a
+    row's fold writes may be read by the steps before it: they read it where the row begins.
+    """
     stores = [step for step in nest.steps if isinstance(step, Store)]
-    folded = [ctx.storage(step.buffer) for step in nest.steps if isinstance(step, Fold)]
+    folds = {ctx.storage(step.buffer): step for step in nest.steps if isinstance(step, Fold)}
     stored = {ctx.storage(store.buffer): (store.buffer, store.indices) for store in stores}
     uses: list[Store | Load] = [*stores, *(load for step in nest.steps for load in loads(step))]
     return (
-        len(set(folded)) == len(folded)
-        and not stored.keys() & set(folded)
+        len(folds) + len(stores) == len(nest.steps)
+        and not stored.keys() & folds.keys()
         and all(is_along(store.indices, nest.along) for store in stores)
         and all(_is_apart(store.indices, nest) for store in stores)
-        and not any(ctx.storage(one.buffer) in folded for one in uses)
         and all(
             stored.get(ctx.storage(one.buffer)) in (None, (one.buffer, one.indices)) for one in uses
+        )
+        and all(
+            fold is None
+            or (
+                fold in nest.steps[i + 1 :]
+                and (fold.buffer, fold.indices) == (load.buffer, load.indices)
+            )
+            for i, step in enumerate(nest.steps)
+            for load in loads(step)
+            for fold in [folds.get(ctx.storage(load.buffer))]
         )
     )
 

@@ -7,10 +7,10 @@ from tileyard.ir.nodes import Const, Expr, Load, Op, Store
 from tileyard.ir.text import print_statement
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
-from tileyard.targets.cpu.emit.exprs import load, place, store, to_memory, value
+from tileyard.targets.cpu.emit.exprs import declare_axes, load, place, store, to_memory, value
 from tileyard.targets.cpu.emit.following import Row, declare_ahead
-from tileyard.targets.cpu.emit.loops import Fold, loop
-from tileyard.targets.cpu.emit.nests import Nest, Pass
+from tileyard.targets.cpu.emit.loops import Fold, Step, loop
+from tileyard.targets.cpu.emit.nests import Pass
 from tileyard.targets.cpu.emit.scalars import SCALARS, identity_literal
 from tileyard.targets.cpu.emit.tiles import numbered
 from tileyard.targets.cpu.emit.vectors import (
@@ -40,19 +40,23 @@ def emit_pass(
     before = dict(ctx.known)
     with ctx.assuming(ctx.assumed | set(found.tests)), ExitStack() as loops:
         loops.enter_context(ctx.out.block(""))
+        blocks = ("(block - (block > first))", "(block + (block + 1 < last))")
+        for axes, block in zip(found.others, blocks, strict=False):
+            declare_axes(ctx, axes, block)
         for var, size in zip(nest.variables[:-1], nest.sizes[:-1], strict=True):
             loops.enter_context(ctx.out.block(loop(ctx, var, Const(size, "int32"))))
-        lines = declare_ahead(ctx, nest, rows, share)
-        _Rows(ctx, nest, unwritten).write(lines)
+        lines = declare_ahead(ctx, found, rows, share)
+        _Rows(ctx, found, unwritten).write(lines)
     ctx.known = before
 
 
 class _Rows:
     """The rows of a nest while they are written; names are unique within a row."""
 
-    def __init__(self, ctx: Context, nest: Nest, unwritten: frozenset[str]) -> None:
+    def __init__(self, ctx: Context, found: Pass, unwritten: frozenset[str]) -> None:
         self._ctx = ctx
-        self._nest = nest
+        self._nest = nest = found.nest
+        self._late = found.late
         self._unwritten = unwritten
         self._at = nest.along
         self._vectors = Vectors(ctx, nest, laced=is_laced(ctx, nest, unwritten))
@@ -186,42 +190,49 @@ class _Rows:
     # ---- vectors ------------------------------------------------------------------------------------
 
     def _steps(self) -> None:
-        ctx, out, form = self._ctx, self._ctx.out, self._vectors.form
         self._forget()
-        kind = "ty_quad" if form == QUAD else "ty_row"
+        if self._late:
+            with self._ctx.out.block("if (block > first)"):
+                for i, step in enumerate(self._nest.steps[: self._late]):
+                    self._step(i, step, {})
+            self._forget()
         early = self._next_early()
-        for i, step in enumerate(self._nest.steps):
-            if isinstance(step, Fold):
-                name = self._parts[form, i]
-                if row := self._narrow.get(i):
-                    first = place(ctx, row.buffer, row.indices)
-                    call = f"ty_tops_fold_{step.kind}_{SCALARS[row.dtype].narrow}"
-                    out.line(f"{name} = {call}({name}, &{first});")
-                    continue
-                folded = self._vectors.rounded(*self._unrounded(step, early.get(i, {})))
-                out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
-                continue
-            target = f"&{place(ctx, step.buffer, step.indices)}"
-            past = f", {self._places.get(i, 0)}" if form == QUAD else ""
-            if form == QUAD and i in self._tables:
-                table, name = self._tables[i]
-                at = self._vectors.in_memory(table.place)
-                out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
-                continue
-            text, rounding = self._unrounded(step, early.get(i, {}))
-            narrow = ctx.narrow(step.buffer)
-            key = self._key(step)
-            is_read = self._is_read(i, step)
-            self._vectors.spilled.pop(key, None)
-            if is_read or not narrow:
-                text = self._vectors.rounded(text, rounding)
-            if is_read:
-                name = self._ctx.names.fresh("value")
-                out.line(f"const {kind} {name} = {text};")
-                ctx.known[key] = text = name
-            if step.buffer not in self._unwritten:
-                call = f"ty_{self._vectors.moved}_store" if form == QUAD else "ty_store"
-                out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
+        for i, step in enumerate(self._nest.steps[self._late :], self._late):
+            self._step(i, step, early.get(i, {}))
+
+    def _step(self, i: int, step: Step, early: dict[Expr, str]) -> None:
+        ctx, out, form = self._ctx, self._ctx.out, self._vectors.form
+        if isinstance(step, Fold):
+            name = self._parts[form, i]
+            if row := self._narrow.get(i):
+                first = place(ctx, row.buffer, row.indices)
+                call = f"ty_tops_fold_{step.kind}_{SCALARS[row.dtype].narrow}"
+                out.line(f"{name} = {call}({name}, &{first});")
+                return
+            folded = self._vectors.rounded(*self._unrounded(step, early))
+            out.line(f"{name} = ty_{form}_fold_{step.kind}({name}, {folded});")
+            return
+        target = f"&{place(ctx, step.buffer, step.indices)}"
+        past = f", {self._places.get(i, 0)}" if form == QUAD else ""
+        if form == QUAD and i in self._tables:
+            table, name = self._tables[i]
+            at = self._vectors.in_memory(table.place)
+            out.line(f"ty_quad_look_up({target}, {at}, {name}{past});")
+            return
+        text, rounding = self._unrounded(step, early)
+        narrow = ctx.narrow(step.buffer)
+        key = self._key(step)
+        is_read = self._is_read(i, step)
+        self._vectors.spilled.pop(key, None)
+        if is_read or not narrow:
+            text = self._vectors.rounded(text, rounding)
+        if is_read:
+            name = self._ctx.names.fresh("value")
+            out.line(f"const {'ty_quad' if form == QUAD else 'ty_row'} {name} = {text};")
+            ctx.known[key] = text = name
+        if step.buffer not in self._unwritten:
+            call = f"ty_{self._vectors.moved}_store" if form == QUAD else "ty_store"
+            out.line(f"{call}_{narrow or 'f32'}({target}, {text}{past});")
 
     def _unrounded(self, step: Store | Fold, early: dict[Expr, str]) -> tuple[str, str]:
         """A step's value without its final rounding; ``early`` are C names of parts of it."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from tileyard.base.errors import UnsupportedError
 from tileyard.base.model import SourceLine
-from tileyard.ir.nodes import Axis, Buffer, Const, Expr, Program, Var
+from tileyard.ir.nodes import Buffer, Const, Expr, Program, Var
 from tileyard.ir.ranges import Ranges
 from tileyard.ir.specs import scalar_params, tensors
 from tileyard.ir.walk import bodies, buffer_effects, number_statements
 from tileyard.targets.cpu.emit.context import Context, Names, Writer
 from tileyard.targets.cpu.emit.copies import lazy_tiles
-from tileyard.targets.cpu.emit.exprs import index, index_term
+from tileyard.targets.cpu.emit.exprs import declare_axes, index, index_term
 from tileyard.targets.cpu.emit.plan import CLAIM_BYTES, TAG_BYTES, Plan, make_plan
 from tileyard.targets.cpu.emit.sanitizing import begin_block
 from tileyard.targets.cpu.emit.scalars import SCALARS
@@ -294,7 +294,7 @@ def declare_block(ctx: Context) -> None:
     if ctx.plan.keeping.group:
         _declare_grouped(ctx, ctx.plan.keeping.group)
     else:
-        _declare_axes(ctx, ctx.program.grid, "block")
+        declare_axes(ctx, ctx.program.grid, "block")
     for tile in ctx.plan.tiles.values():
         if tile.is_variable:
             shape = "".join(f"[{extent}]" for extent in tile.shape or (1,))
@@ -303,19 +303,8 @@ def declare_block(ctx: Context) -> None:
         ctx.out.line(f"int {flag} = 0;")
 
 
-def _declare_axes(ctx: Context, axes: tuple[Axis, ...], rest: str) -> None:
-    """Declare the variables of ``axes``, the first the fastest, for block number ``rest``."""
-    for i, axis in enumerate(axes):
-        extent = index_term(ctx, axis.extent)
-        kind = SCALARS[axis.var.dtype].value
-        text = rest if i == len(axes) - 1 else f"{rest} % {extent}"
-        value = f"({text})" if " " in text else text
-        ctx.out.line(f"const {kind} {ctx.names[axis.var.name]} = ({kind}){value};")
-        rest = f"{rest} / {extent}"
-
-
 def _declare_grouped(ctx: Context, width: int) -> None:
-    """As ``_declare_axes``, but in groups of ``width`` columns of the first axis, each for all other axes."""
+    """As ``declare_axes``, but in groups of ``width`` columns of the first axis, each for all other axes."""
     first, *others = ctx.program.grid
     kind = SCALARS[first.var.dtype].value
     columns = index_term(ctx, first.extent)
@@ -328,4 +317,4 @@ def _declare_grouped(ctx: Context, width: int) -> None:
     name = ctx.names[first.var.name]
     out.line(f"const {kind} {name} = ({kind})(left_ + inside_ % width_);")
     out.line("const int64_t rest_ = inside_ / width_;")
-    _declare_axes(ctx, tuple(others), "rest_")
+    declare_axes(ctx, tuple(others), "rest_")

@@ -50,7 +50,8 @@ from tileyard.targets.cpu.emit.following import (
 )
 from tileyard.targets.cpu.emit.gemms import emit_gemm
 from tileyard.targets.cpu.emit.loops import interior_tests, is_independent
-from tileyard.targets.cpu.emit.nests import find_pass
+from tileyard.targets.cpu.emit.nests import Pass, find_pass
+from tileyard.targets.cpu.emit.overlap import find_overlap
 from tileyard.targets.cpu.emit.passes import emit_pass
 from tileyard.targets.cpu.emit.plain_statements import (
     Role,
@@ -78,12 +79,15 @@ class Statements:
         self._role: Role | None = None
         self._loops: list[For] = []
         self._depth = 0
+        self._overlap: dict[int, tuple[str, Pass]] = {}
 
     def body(self, body: tuple[Stmt, ...], number: int) -> None:
         """Write statements in order; ``number`` is the first one's pre-order number."""
         done, read = 0, list[Row]()
         repeats = dict(self._ctx.repeats)
         self._depth += 1
+        if self._depth == 1 and body == self._ctx.program.body and not self._ctx.is_sanitized:
+            self._overlap = find_overlap(self._ctx, body)
         while done < len(body):
             self._ctx.statement = number
             try:
@@ -125,6 +129,8 @@ class Statements:
         for step in found.nest.steps:
             ctx.repeats.pop(step.buffer, None)
         rest = body[len(found.statements) :]
+        head, found = self._overlap.get(id(body[0]), ("", found))
+        read = [] if head else read
         share = find_share(ctx, found, rest, read) if read else 0.0
         unwritten = find_unwritten(ctx, found, rest, is_outermost=self._depth == 1)
         for stmt in found.statements:
@@ -135,11 +141,12 @@ class Statements:
                 ctx.statement = at
                 self._stmt(stmt, at)
 
-        ctx.out.either(
-            found.tests.values(),
-            lambda: emit_pass(ctx, found, unwritten, read, share),
-            one_by_one,
-        )
+        with ctx.out.block(head) if head else nullcontext():
+            ctx.out.either(
+                found.tests.values(),
+                lambda: emit_pass(ctx, found, unwritten, read, share),
+                one_by_one,
+            )
         return len(found.statements)
 
     def _stmt(self, stmt: Stmt, number: int) -> None:
