@@ -59,6 +59,8 @@ QUESTION_BYTES = 16 << 20
 """Bytes of outputs after which a question takes no further case: all are freed when it is answered."""
 RUN_S = 0.25
 """Seconds of work handed over together, at most half of a device's share: hand-overs idle it."""
+LEAST_RUN = 8
+"""Cases handed over together that a device's share does not limit, if they run in HOT_S."""
 MAX_RUN = 64
 """The most cases that are handed over together."""
 HOT_S = 0.02
@@ -513,6 +515,7 @@ class EngineState:
     def _run(self, device: Borrowing) -> None:
         usable = self._devices.usable
         share = ceil(len(self.cases.ready) / (2 * len(usable)))
+        share = max(share, min(self._hot, LEAST_RUN))
         room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
         left_bytes = self._unjudged.left_bytes(device.name)
         # A batch that hands nothing over runs even if there is no room left, and alone: 0 would be no limit.

@@ -1059,13 +1059,33 @@ def test_what_is_expected_to_run_longest_goes_first() -> None:
 
 
 def test_short_cases_are_handed_over_together_within_a_devices_share() -> None:
-    """Once cases are known to be short, a run has several; never more than a device's share."""
+    """Once cases are known to be short, a run has several, at most a device's share."""
     world = World(EngineState(boards(2, window=64)), [batch(f"b{i}") for i in range(200)])
     world.drive()
     longest = max(len(run.cases) for run in world.runs)
     expected = range(2, 33)
     assert longest in expected
     assert len(world.ended) == 200
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0.001, 8), (0.03, 4)])
+def test_the_shortest_cases_are_handed_over_together_beyond_a_devices_share(
+    seconds: float, most: int
+) -> None:
+    """Of 64 cases eight devices get eight of 1 ms at once, of longer ones each only half of its share."""
+    state = EngineState(boards(8))
+    state.start()
+    prepared(state, *(batch(f"b{number}") for number in range(64)))
+    runs = of_kind(state.step(Leased(device="board:0")), Run)
+    sizes = []
+    while runs:
+        assert isinstance(runs[0], Run)
+        sizes.append(len(runs[0].cases))
+        for case in runs[0].cases:
+            state.step(CaseFinished(case=case, device="board:0", seconds=seconds))
+        runs = of_kind(state.step(RunOver(device="board:0", held=True)), Run)
+    assert sum(sizes) == 64
+    assert max(sizes) == most
 
 
 def test_kernels_are_built_together_within_the_group_size() -> None:
