@@ -160,7 +160,7 @@ async def run_there(folder: Path, cases: int, agents: int, devices: int, stop_s:
 
     try:
         with open_simulated_yard(folder, found, cores) as yard:
-            yard.compilers = await hosts.open_builders(make_pool(yard), yard)
+            yard.compilers = await hosts.open_builders(make_pool(yard), yard.authors.sides)
             await run.drive(Driver(source, yard, "bench", hosts), yard, stop)
     finally:
         await hosts.close()

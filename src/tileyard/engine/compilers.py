@@ -69,6 +69,7 @@ class Builders(Protocol):
     """What builds the kernels of a run; see ``CompilePool``."""
 
     cores: tuple[int, ...]
+    is_spare: bool
 
     async def begin(self, builder: Builder) -> None:
         """Start what describes a target."""
@@ -118,6 +119,8 @@ class CompilePool:
         self._logs: dict[tuple[Builder, int], IO[bytes]] = {}
         self._memory_bytes = choose_memory(host_memory_bytes(), len(cores))
         self._infos: dict[Builder, TargetInfo] = {}
+        self.is_spare = False
+        """Others build, unless they are lost: workers import their compilers only for a build."""
 
     async def begin(self, builder: Builder) -> None:
         """Start the worker that describes a target, without waiting for its imports."""
@@ -265,6 +268,7 @@ class CompilePool:
             group_size=self._group_size or 0,
             # Images of compilers' memory fit only processes with the same libraries.
             caches=side.name if side.python else "",
+            warms_up=not self.is_spare,
         )
 
     def _command(self, which: tuple[Builder, int]) -> WorkerCommand:

@@ -200,7 +200,9 @@ async def _open_driver(
         bench.hosts.append_log, bench.hosts.emit = yard.append_log, yard.emit
         hosted = {slot.device.name for slot in bench.hosts.slots}
         others.append(bench.hosts)
-        yard.compilers = await bench.hosts.open_builders(yard.compilers or make_pool(yard), yard)
+        if yard.compilers is None:
+            own, asked = make_pool(yard), (yard.compile_workers, yard.group_size)
+            yard.compilers = await bench.hosts.open_builders(own, yard.authors.sides, *asked)
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)
         stack.push_async_callback(host.aclose)

@@ -81,8 +81,11 @@ class KernelVerb(Verb[ResultT], kw_only=True):
         self, bench: "Bench", authors: "Authors", devices: "Sequence[Device]" = ()
     ) -> None:
         """Start the processes that it needs first: see ``Bench.begin``."""
-        from tileyard.engine.compilers import CompilePool, choose_cores
+        from tileyard.engine.compilers import Builders, CompilePool, choose_cores
 
         cores = choose_cores(bench.settings, devices, self.compile_workers)
-        pool = CompilePool(bench.settings, authors.sides, cores, self.group_size)
+        pool: Builders = CompilePool(bench.settings, authors.sides, cores, self.group_size)
+        if bench.hosts is not None:
+            asked = self.compile_workers, self.group_size
+            pool = await bench.hosts.open_builders(pool, authors.sides, *asked)
         await bench.begin(authors, self.file, self.target, pool)

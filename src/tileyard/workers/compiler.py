@@ -80,6 +80,7 @@ class Compiler:
         self._objects = ObjectStore(home / "objects")
         self._scratch = home / "tmp"
         self._target: Target | None = None
+        self._is_cold = False
         self._name = self._fingerprint = ""
         self._tell = tell
         self._aside_s = 0.0
@@ -101,6 +102,7 @@ class Compiler:
                     if isinstance(self._target, HandsOver):
                         self._target.hand_over = self._hand_over
                     self._fingerprint = self._target.fingerprint()
+                    self._is_cold = isinstance(self._target, WarmsUp)
                 except TileyardError as error:
                     return BuildRefused(message=error.message, hint=error.hint)
                 return TargetInfo(
@@ -109,6 +111,7 @@ class Compiler:
                     groups=isinstance(self._target, Groups),
                 )
             case BuildKernels(kernels=kernels, anew=anew):
+                self.warm_up()
                 known = NO_BINARIES if anew else StoredBinaries(self._objects)
                 try:
                     return BuiltKernels(verdicts=tuple(self._build(kernels, known)))
@@ -132,9 +135,10 @@ class Compiler:
         return artifact
 
     def warm_up(self) -> None:
-        """Do what every build of the target needs, before the first request arrives."""
-        target: object = self._target if self._fingerprint else None
-        if isinstance(target, WarmsUp):
+        """Do once what every build of the target needs, if possible before the first request arrives."""
+        target: object = self._target
+        if self._is_cold and isinstance(target, WarmsUp):
+            self._is_cold = False
             with self._aside():
                 target.warm_up()
 
@@ -232,7 +236,7 @@ def main(home: str, _target: str) -> None:
         compiler = Compiler(Path(home), channel.send)
         while (request := channel.receive(CompilerRequest)) is not None:
             channel.send(compiler.answer(request))
-            if isinstance(request, DescribeTarget):
+            if isinstance(request, DescribeTarget) and request.warms_up:
                 compiler.warm_up()
 
 

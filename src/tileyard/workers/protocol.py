@@ -504,12 +504,14 @@ class BuiltKernels(Record, tag="built_kernels"):
 class DescribeTarget(Question[TargetInfo], tag="describe_target"):
     """Load a target. Answer: TargetInfo, or BuildRefused. ``group_size``: the most kernels built as
     one, 0 for its choice. ``caches``: the folder of its tools, separate from others' if not empty.
+    ``warms_up``: builds will follow, for which the worker imports its compiler now.
     """
 
     target: str
     plugins: dict[str, str]
     group_size: int = 0
     caches: str = ""
+    warms_up: bool = True
 
     def check(self, answer: object) -> TargetInfo:
         """See ``Question``. Raises ToolMissingError if the target cannot be used."""

@@ -7,6 +7,7 @@ import pytest
 from tileyard.artifacts.manifest import Build, find_artifact, find_build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.workers.compiler import Compiler
 from tileyard.workers.protocol import BuildKernel, BuildKernels, BuiltKernels, DescribeTarget
@@ -32,6 +33,27 @@ def build(compiler: Compiler, key: str, text: str) -> Build:
     reply = compiler.answer(BuildKernels(kernels=(request,)))
     assert isinstance(reply, BuiltKernels)
     return reply.verdicts[0]
+
+
+class CountingTarget(CpuTarget):
+    """Counts how often it warms up."""
+
+    warmed = 0
+
+    def warm_up(self) -> None:
+        """Count."""
+        CountingTarget.warmed += 1
+
+
+def test_a_worker_warms_up_before_its_first_build(tmp_path: Path) -> None:
+    """Once, and not to describe its target: that takes a compiler's imports only if it builds."""
+    compiler = Compiler(tmp_path)
+    plugins = {"counting": f"{__name__}:CountingTarget"}
+    compiler.answer(DescribeTarget(target="counting", plugins=plugins))
+    assert CountingTarget.warmed == 0
+    for _ in range(2):
+        compiler.answer(BuildKernels(kernels=()))
+    assert CountingTarget.warmed == 1
 
 
 def test_an_artifact_has_binary_source_and_program(tmp_path: Path) -> None:

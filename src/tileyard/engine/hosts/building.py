@@ -125,7 +125,8 @@ class HostedPool:
         kinds = {host.kind for host in hosts} - {""}
         self._usual_kind = kinds.pop() if len(kinds) == 1 else own_kind
         self._infos: dict[Builder, TargetInfo] = {}
-        self._are_own_used = False
+        self._begun: dict[Builder, list[asyncio.Task[TargetInfo | None]]] = {}
+        self._are_own_used = self.is_spare = False
         self._hosts: list[HostBuilders] = []
         self._places: list[tuple[HostBuilders | None, int]] = []
         self.cores: tuple[int, ...] = ()
@@ -136,6 +137,7 @@ class HostedPool:
         for host in hosts:
             self.add(host)
         self._are_own_used = all(host.first_core for host in hosts)
+        own.is_spare = not self._are_own_used
         if self._are_own_used:
             self._places += here
             self.cores += tuple(own.cores)
@@ -152,20 +154,31 @@ class HostedPool:
 
     async def begin(self, builder: Builder) -> None:
         """See ``CompilePool``."""
+        self._begin_on_hosts(builder)
         await self._own.begin(builder)
 
     async def describe(self, builder: Builder) -> TargetInfo:
         """See ``CompilePool``. What another kind of CPU says first is kept: keys depend on it."""
         kind = self._find_kind(builder)
+        self._begin_on_hosts(builder)
         if kind in ("", self._own_kind):
             return await self._own.describe(builder._replace(kind=""))
         if builder not in self._infos:
             for host in (one for one in self._hosts if one.kind == kind):
-                with contextlib.suppress(SessionLostError):
-                    if info := await host.describe(self._sides[builder.side], builder.target):
-                        return self._infos.setdefault(builder, info)
+                if info := await self._describe_on(host, builder):
+                    return self._infos.setdefault(builder, info)
             raise WorkerLostError(f"no host is there that builds for {builder.target} on {kind}")
         return self._infos[builder]
+
+    def _begin_on_hosts(self, builder: Builder) -> None:
+        """Have each host that will build start a worker now, while the author starts."""
+        kind = self._find_kind(builder)
+        if builder not in self._begun:
+            self._begun[builder] = [
+                asyncio.create_task(self._describe_on(host, builder))
+                for host in self._hosts
+                if kind in ("", self._kind_of(host))
+            ]
 
     async def find_host(self, worker: tuple[Builder, int]) -> str:
         """The host on which a worker builds unless it is lost, empty for this one."""
@@ -218,6 +231,10 @@ class HostedPool:
 
     async def close(self) -> None:
         """End the workers of this host; those of others end with their sessions."""
+        begun = [task for tasks in self._begun.values() for task in tasks]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
         await self._own.close()
 
     def _list_places(
@@ -239,16 +256,18 @@ class HostedPool:
 
     async def _fits(self, host: HostBuilders | None, builder: Builder) -> bool:
         """Whether what is built there is what would be built elsewhere."""
-        side = self._sides[builder.side]
         if host is None:
             return True
-        if builder.target == COMMAND or side.python:
-            return False
-        try:
-            info = await host.describe(side, builder.target)
-        except SessionLostError:
-            return False
+        info = await self._describe_on(host, builder)
         return info is not None and info == await self.describe(builder)
+
+    async def _describe_on(self, host: HostBuilders, builder: Builder) -> TargetInfo | None:
+        """What the target says of itself on a host, None if that builds nothing for it."""
+        side = self._sides[builder.side]
+        if builder.target != COMMAND and not side.python:
+            with contextlib.suppress(SessionLostError):
+                return await host.describe(side, builder.target)
+        return None
 
     def _find_kind(self, builder: Builder) -> str:
         """The kind of CPU for which something is built; empty if that does not matter."""

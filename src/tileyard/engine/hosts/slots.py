@@ -27,7 +27,7 @@ from tileyard.base.errors import (
     UsageError,
 )
 from tileyard.base.events import Event, HostJoined, HostLost, Note
-from tileyard.base.model import Batch, Device, Digest, Outcome
+from tileyard.base.model import Batch, Device, Digest, Outcome, Side
 from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
 from tileyard.devices.classes import find_cpu_kinds
@@ -64,7 +64,6 @@ from tileyard.engine.hosts.session import (
 )
 from tileyard.engine.hosts.works import identify_python
 from tileyard.engine.provider import Join, LeaseLostError, Slot, Waiting, Watch
-from tileyard.engine.yard import Yard
 from tileyard.processes.keeper_line import name_job
 from tileyard.targets.command.given import StepSite
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
@@ -360,14 +359,19 @@ class RemoteDevices:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
         self.emit(self.lost[-1])
 
-    async def open_builders(self, own: Builders, yard: Yard) -> HostedPool:
+    async def open_builders(
+        self,
+        own: Builders,
+        sides: Mapping[str, Side],
+        workers: int | None = None,
+        group_size: int | None = None,
+    ) -> HostedPool:
         """This host's compile workers and the other hosts', as one pool. Raises TileyardError."""
-        self._open = asked = yard.compile_workers, yard.group_size
+        self._open = asked = workers, group_size
         builders = dict(zip(self._sessions, self._hosts, strict=True))
         await self._ask_all(lambda session: builders[session].open(*asked))
         has_cpus = any(host.kind for host in self._hosts)
         own_kind = identify_model() if has_cpus else ""
-        sides = yard.authors.sides
         self._pool = HostedPool(own, self._hosts, sides, self._objects, own_kind=own_kind)
         self.used = self._pool.used
         return self._pool

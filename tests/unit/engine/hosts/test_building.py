@@ -29,12 +29,14 @@ class Host:
         self.kind = kind
         self.name, self.cores, self.first_core = name, (core,), core
         self.is_lost = False
+        self.described = 0
         self._began = began
 
     async def describe(self, _side: Side, _target: str) -> TargetInfo:
         """As all others."""
         if self.is_lost:
             raise SessionLostError(self.name)
+        self.described += 1
         return TargetInfo(fingerprint="f", needs_tir=False)
 
     async def build(self, order: BuildThere, _objects: ObjectStore) -> AsyncIterator[Build]:
@@ -46,6 +48,14 @@ class Host:
 
 class Own(Host):
     """The worker of the run's host."""
+
+    is_spare = False
+
+    async def begin(self, _builder: object) -> None:
+        """Nothing has to be started."""
+
+    async def close(self) -> None:
+        """Nothing was started."""
 
     async def describe(self, _builder: object) -> TargetInfo:  # type: ignore[override]
         """As all others."""
@@ -91,6 +101,29 @@ def test_a_build_stands_in_where_no_device_is_timing(tmp_path: Path, *, is_forei
         assert began[2:] == ["b" if is_foreign else "own", "k"]
 
     asyncio.run(use())
+
+
+@pytest.mark.parametrize("core", [OWN_CORE, FIRST_CORE], ids=["here", "elsewhere"])
+def test_hosts_start_their_workers_when_the_run_begins(tmp_path: Path, core: int) -> None:
+    """All of them, once. Own workers are spare beside an agent on this host, and import no compiler."""
+    own = Own("own", OWN_CORE, [])
+    hosts = [Host("a", core, []), Host("b", SECOND_CORE, [])]
+    pool = HostedPool(
+        cast(Builders, own),
+        cast(list[HostBuilders], hosts),
+        {"": Side()},
+        ObjectStore(tmp_path),
+        own_kind="own",
+    )
+
+    async def use() -> None:
+        await pool.begin(CPU)
+        await asyncio.gather(*(pool.describe(CPU) for _ in range(2)))
+        await pool.close()
+
+    asyncio.run(use())
+    assert [host.described for host in hosts] == [1, 1]
+    assert own.is_spare == (core == OWN_CORE)
 
 
 class Idle:

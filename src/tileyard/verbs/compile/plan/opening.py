@@ -16,9 +16,10 @@ async def open_compile(start: StartCompile, bench: Bench) -> "Plan[CompileResult
     """The builds of a kernel's configs."""
     sides = (Side(pass_options=start.pass_options, pipeline=start.pipeline),)
     authors = bench.make_authors(sides=sides, recall=start.reuse)
-    await start.begin(bench, authors)
+    await authors.begin("", start.file)
     if start.hosts:
         await use_hosts(bench, start.hosts)
+    await start.begin(bench, authors)
     await bench.check_tools(start.target)
     # As for ``tune``: imports, made while these processes are making their own.
     from tileyard.verbs.compile.plan.compiling import open_compiling
