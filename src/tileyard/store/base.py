@@ -70,6 +70,7 @@ class RunTime(Record):
 class CaseTimes(Record):
     """Seconds that the attempts at a suite's case took: those before some date, and later ones."""
 
+    suite: str
     case: str
     testcase: str
     before_s: Sequence[float]
@@ -153,7 +154,7 @@ class Store(Protocol):
         target: str = "",
         device_class: str = "",
     ) -> list[CaseTimes]:
-        """Durations of all runs with these outcomes, case by case; an empty name matches all."""
+        """Durations of all runs with these outcomes, by suite and case; an empty name matches all."""
 
     def list_trials(self, query: TrialQuery) -> list[Trial]:
         """Trials that match ``query``, newest first."""

@@ -65,8 +65,8 @@ def read_case_times(
     since: float,
     on: tuple[str, str],
 ) -> tuple[list[CaseTimes], int]:
-    """All attempts that ran and got to a device, by case, and the number of invalid rows. ``on`` is a target
-    and a class of devices, empty for all. Arrays are made within the database, which costs a quarter.
+    """All attempts that ran and got to a device, by suite and case, and the number of invalid rows. ``on`` is
+    a target and a class of devices, empty for all. Arrays are made in the database: a quarter of the time.
     """
     target, device_class = on
     conditions = [
@@ -82,6 +82,7 @@ def read_case_times(
     started_at, run_s = suite_trials.c.started_at, suite_trials.c.run_s
     statement = (
         select(
+            suite_trials.c.suite,
             suite_trials.c.case_id,
             func.min(suite_trials.c.testcase),
             # A value that is not a number is larger than any number.
@@ -90,18 +91,17 @@ def read_case_times(
             func.count(),
         )
         .where(*conditions)
-        .group_by(suite_trials.c.case_id)
+        .group_by(suite_trials.c.case_id, suite_trials.c.suite)
     )
     found, skipped = [], 0
-    for case, testcase, *told, count in connection.execute(statement):
+    for suite, case, testcase, *told, count in connection.execute(statement):
         before_s, after_s = (_drop_long(times_s) for times_s in told)
-        is_text = type(case) is type(testcase) is str
+        is_text = type(suite) is type(case) is type(testcase) is str
         sound = len(before_s) + len(after_s) if is_text else 0
         skipped += count - sound
         if sound:
-            found.append(
-                CaseTimes(case=case, testcase=testcase, before_s=before_s, after_s=after_s)
-            )
+            named = {"suite": suite, "case": case, "testcase": testcase}
+            found.append(CaseTimes(**named, before_s=before_s, after_s=after_s))
     return found, skipped
 
 

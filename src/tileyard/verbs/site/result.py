@@ -21,16 +21,25 @@ BASES: Final = frozenset({"base", REFERENCE})
 
 
 class Subject(Record):
-    """What a page is about. ``case`` is a case's id without its side, or a kernel with its arguments."""
+    """What a page is about. ``case`` is a case's id without its side, or a kernel with its arguments;
+    ``suite`` has it, if any: another one may have a case of the same name.
+    """
 
     kind: Kind
     case: str
     target: str
+    suite: str = ""
 
     @property
     def file(self) -> str:
         """The name of its files, without their ends."""
-        return digest_parts("case", self.kind, self.case, self.target)[:NAME_LENGTH]
+        own = (self.suite,) if self.suite else ()
+        return digest_parts("case", self.kind, self.case, self.target, *own)[:NAME_LENGTH]
+
+    @property
+    def title(self) -> str:
+        """The case with its suite."""
+        return f"{self.case} ({self.suite})" if self.suite else self.case
 
 
 class Timing(Record, array_like=True):
@@ -76,9 +85,9 @@ class Failure(Record, array_like=True):
 
 
 class Recorded(Record):
-    """All that a site remembers of a case. ``name`` is its kernel or testcase, ``shape`` the rest of it,
-    ``group`` its suite. A launch does ``flops`` operations and moves at least ``moved_bytes``, its tensors;
-    both are 0 if unknown.
+    """All that a site remembers of a case. ``name`` is its kernel or testcase, ``shape`` the rest of it. A
+    launch does ``flops`` operations and moves at least ``moved_bytes``, its tensors; both are 0 if unknown.
+    ``group`` is the suite in sites of older versions, which did not separate suites.
     """
 
     subject: Subject

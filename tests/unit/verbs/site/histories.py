@@ -60,19 +60,21 @@ def record_history(home: Path, commits: tuple[str, ...], first: int = 0, runs: i
         record_runs(home, times, case=case, revisions=list_revisions(commits), first=first)
 
 
-def record_suite(home: Path, times_s: tuple[float, ...], *, failing: bool = False) -> None:
+def record_suite(
+    home: Path, times_s: tuple[float, ...], suite: str = "nightly", *, failing: bool = False
+) -> None:
     """Runs of a suite's case, one a day; the last one crashes if it is ``failing``."""
     with TrialStore.open(home) as store:
         for day, run_s in enumerate(times_s):
             is_last = failing and day == len(times_s) - 1
             store.record(
                 Trial(
-                    id=f"suite{day}.1",
-                    run=f"suite{day}",
+                    id=f"{suite}{day}.1",
+                    run=f"{suite}{day}",
                     case="rows/f16_32x48",
                     batch="b",
                     testcase="rows",
-                    suite="nightly",
+                    suite=suite,
                     target="command",
                     device="npu:3",
                     outcome=Outcome.CRASHED if is_last else Outcome.PASSED,

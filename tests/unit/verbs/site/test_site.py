@@ -2,6 +2,7 @@
 
 import fcntl
 import itertools
+import json
 import os
 import random
 import re
@@ -133,9 +134,11 @@ def rows_of(folder: Path) -> list[str]:
     return [text_of(row) for row in rows]
 
 
-def page_of(folder: Path, case: str, kind: str = "comparison", target: str = "cpu") -> str:
+def page_of(
+    folder: Path, case: str, kind: str = "comparison", target: str = "cpu", suite: str = ""
+) -> str:
     """The page of a case, as text."""
-    subject = Subject(kind=kind, case=case, target=target)  # type: ignore[arg-type]
+    subject = Subject(kind=kind, case=case, target=target, suite=suite)  # type: ignore[arg-type]
     return text_of((folder / "cases" / f"{subject.file}.html").read_text())
 
 
@@ -392,7 +395,7 @@ def test_failures_come_first_and_studies_show_their_winner(
     assert "block=32" in tuned
     assert "-14." in tuned
     assert "block=64" in page_of(site, "gemm/M=64", "study")
-    failed = page_of(site, "rows/f16_32x48", "suite", "command")
+    failed = page_of(site, "rows/f16_32x48", "suite", "command", "nightly")
     assert "It failed last (crashed)." in failed
     assert "signal 11" in failed
     make_site(site, home, more=["--roof", "CPU=2000,1"])
@@ -400,6 +403,38 @@ def test_failures_come_first_and_studies_show_their_winner(
     make_site(site, home)
     assert "roofline" not in (site / "index.html").read_text()
     assert main(["site", str(site), "--roof", "CPU=fast"]) == 2
+
+
+def test_cases_of_one_name_in_two_suites_have_a_history_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a site, also one of an older version, which did not separate them, and in the table of durations."""
+    monkeypatch.chdir(tmp_path)
+    home, site, case = tmp_path / "home", tmp_path / "site", "rows/f16_32x48"
+    record_suite(home, (2.0, 2.0, 2.0))
+    make_site(site, home)
+    joined = Subject(kind="suite", case=case, target="command").file
+    for path in (site / "data").iterdir():
+        data = json.loads(path.read_text())
+        data["group"] = data["subject"].pop("suite")
+        path.with_name(f"{joined}.json").write_text(json.dumps(data))
+        path.unlink()
+    record_suite(home, (9.0, 9.0, 9.0), "weekly", failing=True)
+    make_site(site, home)
+    shown = [row.partition(" test ")[2] for row in rows_of(site)]
+    assert shown == ["weekly command on npu", "nightly command on npu"]
+    for suite, runs, has_failed in (("nightly", 3, False), ("weekly", 2, True)):
+        page = page_of(site, case, "suite", "command", suite)
+        assert f"{case} ({suite})" in page
+        assert f"{runs} runs" in page
+        assert ("It failed" in page) == has_failed
+    assert len(list((site / "cases").iterdir())) == len(list((site / "data").iterdir())) == 2
+    monkeypatch.setenv("TILEYARD_HOME", str(home))
+    capsys.readouterr()
+    assert main(["history", "--tail"]) == 0
+    shown = capsys.readouterr().out
+    for name in (case, "rows"):
+        assert all(f"{name} ({suite})" in shown for suite in ("nightly", "weekly"))
 
 
 def test_a_change_that_base_had_too_is_of_the_machine(

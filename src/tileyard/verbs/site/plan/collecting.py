@@ -81,7 +81,10 @@ def _collect_cases(trials: Sequence[Trial]) -> Iterator[Recorded]:
     """
     last: dict[tuple[Subject, str], Trial] = {}
     for one in trials:
-        key = Subject(kind="suite", case=one.case, target=one.target), one.run
+        key = (
+            Subject(kind="suite", case=one.case, target=one.target, suite=one.suite),
+            one.run,
+        )
         if key not in last or one.attempt >= last[key].attempt:
             last[key] = one
     by_subject: dict[Subject, list[Trial]] = {}
@@ -148,7 +151,6 @@ def _describe(subject: Subject, about: Trial, found: Found, failed: Iterable[Fai
         name=name,
         shape=about.shape or format_config(about.arguments) or rest,
         config=format_config(about.config),
-        group=about.suite,
         places=_list_places(found.timed),
         untimed=tuple(
             Untimed(

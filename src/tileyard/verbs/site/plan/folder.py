@@ -59,8 +59,15 @@ class SiteFolder:
             if not _NAME.fullmatch(path.stem):
                 continue
             recorded = _decode(path, Recorded)
-            if recorded.subject.file == path.stem:
-                found[recorded.subject] = recorded
+            if recorded.subject.file != path.stem:
+                continue
+            if recorded.group:
+                subject = msgspec.structs.replace(recorded.subject, suite=recorded.group)
+                recorded = msgspec.structs.replace(recorded, subject=subject, group="")
+                self.write_data(recorded)
+                path.unlink()
+                (self.root / PAGES / f"{path.stem}.html").unlink(missing_ok=True)
+            found[recorded.subject] = recorded
         return found
 
     def write_data(self, recorded: Recorded) -> None:

@@ -180,7 +180,7 @@ def _count(rows: Iterable[Row]) -> int:
 
 
 def _name(row: Row) -> str:
-    return f"{row.recorded.subject.case} on {row.series.device or row.recorded.subject.target}"
+    return f"{row.recorded.subject.title} on {row.series.device or row.recorded.subject.target}"
 
 
 def _find_cause(causes: Sequence[Cause], row: Row) -> Cause | None:
@@ -230,7 +230,7 @@ def _show_cause(cause: Cause) -> CauseLine:
         cases=tuple(
             (
                 f"cases/{one.row.recorded.subject.file}.html",
-                f"{one.row.recorded.subject.case}: {describe_size(one.shift)}",
+                f"{one.row.recorded.subject.title}: {describe_size(one.shift)}",
             )
             for one in cause.changes[:NAMED]
         ),
@@ -268,7 +268,7 @@ def _list_configs(recorded: Recorded) -> dict[str, str]:
 
 def _show_place(row: Row) -> Cell:
     recorded = row.recorded
-    made_by = f"{KINDS[recorded.subject.kind]} {recorded.group}".strip()
+    made_by = f"{KINDS[recorded.subject.kind]} {recorded.subject.suite}".strip()
     return Cell(text=made_by, by=made_by, more=describe_place(row.series))
 
 
@@ -362,14 +362,14 @@ def render_case(
         ("kernel or testcase", recorded.name),
         ("shape or case", recorded.shape),
         ("config", recorded.config),
-        ("suite", recorded.group),
+        ("suite", subject.suite),
         ("target", subject.target),
         ("timed by", f"tileyard {KINDS[subject.kind]}"),
     ]
     return render(
         "site_case.html",
         assets=(HISTORY_STYLE, STYLE),
-        title=subject.case,
+        title=subject.title,
         answer=_answer_case(ordered, failure, spans),
         facts=facts,
         failures=[

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log, prod
 from pathlib import Path
 from typing import Literal
@@ -390,7 +390,7 @@ class History(Record):
 
 def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 10) -> History:
     """A summary of the runs that ended by themselves; ``since``, in seconds since the epoch, divides them."""
-    by_case = {own.case: own for own in times}
+    by_case = {own.case: own for own in _name_apart(list(times))}
     ordered = {case: _sort(own.before_s, own.after_s) for case, own in by_case.items()}
     medians = {case: find_quantile(own, LIKELY) for case, own in ordered.items()}
     total_s = sum(medians.values())
@@ -431,6 +431,21 @@ def summarize_history(times: Iterable[CaseTimes], since: float, longest: int = 1
         compared=len(compared),
         moved=_find_moved(compared)[:longest],
     )
+
+
+def _name_apart(times: Sequence[CaseTimes]) -> Iterator[CaseTimes]:
+    """The same times; a case or testcase of several suites is named with its suite."""
+    owners = Counter(name for _, name in {(one.suite, n) for one in times for n in _names(one)})
+    for one in times:
+        case, testcase = (
+            f"{name} ({one.suite})" if one.suite and owners[name] > 1 else name
+            for name in _names(one)
+        )
+        yield msgspec.structs.replace(one, case=case, testcase=testcase)
+
+
+def _names(times: CaseTimes) -> tuple[str, str]:
+    return times.case, times.testcase
 
 
 def _sort(*parts: Sequence[float]) -> Seconds:

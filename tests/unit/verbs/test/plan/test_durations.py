@@ -233,7 +233,7 @@ def test_a_table_is_of_one_class_of_devices() -> None:
 def runs(name: str, *before_s: float, after_s: tuple[float, ...] = ()) -> CaseTimes:
     """Runs of a case ``testcase/name``."""
     testcase = name.rpartition("/")[0]
-    return CaseTimes(case=name, testcase=testcase, before_s=before_s, after_s=after_s)
+    return CaseTimes(suite="", case=name, testcase=testcase, before_s=before_s, after_s=after_s)
 
 
 def test_the_tail_is_named() -> None:

@@ -425,6 +425,7 @@ def test_the_tail_is_shown_when_asked_for(*, tail: bool) -> None:
     """Quantiles always; the longest cases and what has moved with --tail."""
     times = [
         CaseTimes(
+            suite="",
             case="sum/a",
             testcase="sum",
             before_s=(60.0, 60.0, 60.0),
