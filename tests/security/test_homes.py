@@ -11,10 +11,16 @@ import pytest
 from tests.conftest import KERNELS, CommandLine
 from tests.faults.test_leases import as_nobody
 from tests.in_process import no_engine, run_here
+from tests.unit.store.older import make_store
 
 import tileyard
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.decoding import decode_json
+from tileyard.base.errors import HomeError
 from tileyard.store.trials import TrialQuery, TrialStore
+from tileyard.testing.stores import make_trial
+from tileyard.verbs.site.plan.folder import MANIFEST
+from tileyard.verbs.site.result import Manifest
 from tileyard.workers.python_imports import PROBE
 from tileyard.workers.run_records import find_run
 
@@ -330,3 +336,43 @@ def test_a_shared_home_serves_its_group(cli: CommandLine) -> None:
     assert ObjectStore(cli.home / "objects").get_bytes(added) == b"added"
     os.chown(cli.home, 0, 0)
     assert as_nobody(work_there) == "HomeError"
+
+
+def test_a_home_of_others_that_may_be_read_is_read_as_it_is(cli: CommandLine) -> None:
+    """Also while its owner records. Nothing is added to it, and who would record there is refused."""
+    cli.cwd.chmod(0o711)
+    site, older = cli.cwd / "site", cli.cwd / "older"
+    for home in (cli.home, older):
+        home.mkdir(0o755)
+    of_suite = {"case": "s/a", "testcase": "s", "kernel": "", "arguments": {}, "run_s": 1.0}
+
+    def read_all() -> str:
+        if os.geteuid():
+            with pytest.raises(HomeError, match="cannot write to"):
+                TrialStore.open(cli.home)
+        arguments = (
+            ("trials",),
+            ("history",),
+            ("history", "s/a"),
+            ("site", "site"),
+        )
+        done = [run_here(one, cli.cwd, cli.environment({})) for one in arguments]
+        assert not any(one.returncode for one in done), "".join(one.stderr for one in done)
+        (run,) = decode_json((site / MANIFEST).read_bytes(), Manifest).runs.values()
+        return f"{run} {(cli.home / 'store.db-wal').exists()}"
+
+    with TrialStore.open(cli.home) as store:
+        store.record(make_trial("t1", **of_suite))
+    assert read_all() == "1 False"  # imports all, which the other user may not be able to read
+    subprocess.run(["chown", "-R", str(STRANGER), str(site)], check=True)
+    there = sorted(cli.home.iterdir())
+    assert as_nobody(read_all) == "1 False"
+    with TrialStore.open(cli.home) as store:
+        store.record(make_trial("t2", **of_suite))
+        assert as_nobody(read_all) == "2 True"
+    assert sorted(cli.home.iterdir()) == there
+    make_store(older)
+    done = cli.environment({"TILEYARD_HOME": str(older)})
+    assert "cannot be upgraded here" in as_nobody(
+        lambda: run_here(("trials",), cli.cwd, done).stderr
+    )

@@ -27,7 +27,7 @@ from tileyard.base.wording import name_some
 from tileyard.devices.registry import parse_device
 from tileyard.show.words import format_config
 from tileyard.store.choices import Choice
-from tileyard.store.trials import ELSEWHERE, has_records, open_store
+from tileyard.store.trials import ELSEWHERE, has_records, read_store
 from tileyard.store.winners import open_winners
 from tileyard.targets.arguments import guard
 from tileyard.targets.registry import find_needs
@@ -204,6 +204,6 @@ def load(
     if not has_records(settings.home):
         hint = f"home= or {ELSEWHERE}"
         raise UsageError(f"no trial {trial}: nothing is recorded in {settings.home}", hint)
-    with open_store(settings.home) as store:
+    with read_store(settings.home) as store:
         found = store.get_trial(trial)
     return load_trial(found, settings, device)

@@ -20,7 +20,7 @@ from tileyard.service.conversation import ClientAuthor
 from tileyard.show.options import complete, takes
 from tileyard.show.values import FilePath, Names, read_names
 from tileyard.store.base import RunTime
-from tileyard.store.trials import has_records, open_store
+from tileyard.store.trials import has_records, read_store
 from tileyard.verbs.check.command.checking import check_file, check_kernels
 from tileyard.verbs.check.options import CheckOptions
 from tileyard.verbs.check.view.findings import SyncReport
@@ -117,7 +117,7 @@ def plan(suite: FilePath = None, **options: Unpack[PlanOptions]) -> Prediction:
     def read_run_times() -> Sequence[RunTime]:
         if not settings.home.is_dir() or not has_records(settings.home):
             return ()
-        with open_store(settings.home) as store:
+        with read_store(settings.home) as store:
             return store.list_run_times()
 
     path = None if suite is None else Path(suite)

@@ -40,7 +40,7 @@ def open_store() -> Iterator[tuple["Store", Path]]:
         raise UsageError(f"nothing is recorded in {home} yet")
     from tileyard.store import trials
 
-    with trials.open_store(home) as store:
+    with trials.read_store(home) as store:
         try:
             yield store, home
         finally:

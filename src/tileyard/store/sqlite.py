@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import (
     ColumnElement,
@@ -71,12 +72,20 @@ def has_store(home: Path) -> bool:
     return (home / FILE).is_file()
 
 
-def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = MOUNTS) -> "Sqlite":
-    """The opened store of ``home``; ``fill`` gives a new one its first rows. Raises HomeError if
-    ``home`` is not writable or on a network file system, or the file damaged, not ours or newer.
+def open_database(
+    home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = MOUNTS, *, to_read: bool = False
+) -> "Sqlite":
+    """The opened store of ``home``; ``fill`` gives a new one its first rows. ``to_read``: nothing is written
+    if ``home`` is not writable. Raises HomeError if ``home`` has to be and is not, or is on a network file
+    system, or if the file is damaged, not ours or newer.
     """
     path = home / FILE
     require_local(home, mounts)
+    if to_read and path.is_file() and not os.access(home, os.W_OK):
+        # SQLite reads a log of changes only with the index that its writers made. Without a log it must
+        # believe that nobody writes, as it could not make the index.
+        is_complete = not _count_bytes(path.with_name(f"{FILE}-wal"))
+        return _open(path, _require_current, "ro&immutable=1" if is_complete else "ro")
     try:
         make_folder(home)
         lock = open_file(home / "store.lock", os.O_RDWR | os.O_CREAT)
@@ -89,16 +98,27 @@ def open_database(home: Path, fill: Callable[[], Sequence[Row]], mounts: Path = 
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():  # the files that SQLite makes beside it get the mode of this file
             os.close(open_file(path, os.O_RDWR | os.O_CREAT))
-        database = Sqlite(path)
-        try:
-            with database.reading() as connection:
-                _make_ready(connection, path, fill)
-        except BaseException:
-            database.close()
-            raise
+        return _open(path, lambda *opened: _make_ready(*opened, fill))
     finally:
         os.close(lock)
+
+
+def _open(path: Path, prepare: Callable[[Connection, Path], None], mode: str = "rw") -> "Sqlite":
+    database = Sqlite(path, mode)
+    try:
+        with database.reading() as connection:
+            prepare(connection, path)
+    except BaseException:
+        database.close()
+        raise
     return database
+
+
+def _count_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 class Sqlite:
@@ -106,9 +126,9 @@ class Sqlite:
     which SQLAlchemy would slow tenfold. Errors become a HomeError that names ``path`` and what to do.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: str) -> None:
         self.path = path
-        self._engine = _make_engine(path)
+        self._engine = _make_engine(path, mode)
         self._own: PoolProxiedConnection | None = None
         self._lock = threading.Lock()
         self._prepared: dict[Lookup, tuple[str, Mapping[str, Any]]] = {}
@@ -180,9 +200,11 @@ class Sqlite:
             raise HomeError(f"{self.path}: {cause}", hint=_HINTS.get(code, _MOVE_AWAY)) from error
 
 
-def _make_engine(path: Path) -> Engine:
+def _make_engine(path: Path, mode: str) -> Engine:
     engine = create_engine(
-        f"sqlite:///{path}", isolation_level="AUTOCOMMIT", connect_args={"timeout": BUSY_S}
+        f"sqlite:///file:{quote(str(path))}?uri=true&mode={mode}",
+        isolation_level="AUTOCOMMIT",
+        connect_args={"timeout": BUSY_S},
     )
 
     @event.listens_for(engine, "connect")
@@ -274,8 +296,8 @@ def _one_transaction(cursor: DBAPICursor) -> Iterator[None]:
 # ---- versions -----------------------------------------------------------------------------------
 
 
-def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[Row]]) -> None:
-    """Refuse a file that is not ours; create a new file's tables, all at once, or migrate an older one."""
+def _find_version(connection: Connection, path: Path) -> int:
+    """The version of a file, 0 for a new one. Refuses one that is not ours, or newer."""
 
     def ask(name: str) -> int:
         return int(connection.exec_driver_sql(name).scalar_one())
@@ -291,6 +313,21 @@ def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[
         raise HomeError(f"{path}: its header is damaged", hint=_MOVE_AWAY)
     if not found and ask("SELECT count(*) FROM sqlite_master"):
         raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")
+    return found
+
+
+def _require_current(connection: Connection, path: Path) -> None:
+    """Refuse a file that would have to be written before it can be read."""
+    if _find_version(connection, path) < SCHEMA_VERSION:
+        raise HomeError(
+            f"{path} was written by an older version of Tileyard, and cannot be upgraded here",
+            hint="its folder must be writable: copy the data directory, and name that",
+        )
+
+
+def _make_ready(connection: Connection, path: Path, fill: Callable[[], Sequence[Row]]) -> None:
+    """Create a new file's tables, all at once, or migrate an older one; see ``_find_version``."""
+    found = _find_version(connection, path)
     cursor = connection.connection.cursor()
     if not found:
         cursor.execute("PRAGMA journal_mode = WAL")

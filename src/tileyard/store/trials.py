@@ -105,10 +105,9 @@ class TrialStore(Store):
         self._skipped_lines = skipped_lines
 
     @classmethod
-    def open(cls, home: Path, mounts: Path = MOUNTS) -> Self:
+    def open(cls, home: Path, mounts: Path = MOUNTS, *, to_read: bool = False) -> Self:
         """Open the store of ``home``, or create it, from any event streams; ``mounts``: the host's
-        table. Raises HomeError if ``home`` is not writable or on a network file system, or the file
-        damaged or newer.
+        table. Raises HomeError as ``open_database`` does.
         """
         skipped = 0
 
@@ -119,7 +118,7 @@ class TrialStore(Store):
             each = {trial.id: trial for run in runs for trial in run.trials}
             return [row_of(trial) for trial in each.values()]
 
-        return cls(open_database(home, fill, mounts), skipped)
+        return cls(open_database(home, fill, mounts, to_read=to_read), skipped)
 
     def close(self) -> None:
         """Close the file."""
@@ -323,6 +322,11 @@ class TrialStore(Store):
 def open_store(home: Path) -> Store:
     """The trials of a data directory, in whichever database; created if there are none."""
     return TrialStore.open(home)
+
+
+def read_store(home: Path) -> Store:
+    """The same to read: a data directory that is not writable stays as it is."""
+    return TrialStore.open(home, to_read=True)
 
 
 def has_records(home: Path) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Record, Trial
 from tileyard.store.base import TrialQuery
-from tileyard.store.trials import has_records, open_store
+from tileyard.store.trials import has_records, read_store
 from tileyard.verbs.regress.plan.bisection import Commit
 from tileyard.verbs.regress.plan.history import (
     Point,
@@ -155,7 +155,7 @@ def _read_trials(
     """All trials of the rows' cases; none if the store cannot be read, which a page can do without."""
     if not (rows and result.run and home.is_dir() and has_records(home)):
         return {}
-    with contextlib.suppress(HomeError), open_store(home) as store:
+    with contextlib.suppress(HomeError), read_store(home) as store:
         return {
             row.case: store.list_trials(TrialQuery(case=row.case, target=result.target, limit=0))
             for row in rows

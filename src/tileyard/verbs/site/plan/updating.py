@@ -13,7 +13,7 @@ from tileyard.store.base import Store, TrialQuery
 from tileyard.store.choices import list_choices
 from tileyard.store.events import is_under_way, run_file
 from tileyard.store.results import read_result
-from tileyard.store.trials import has_records, open_store
+from tileyard.store.trials import has_records, read_store
 from tileyard.verbs.regress.plan.history import find_commit
 from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.site.plan.collecting import Study, collect_run, drop_runs, join
@@ -37,7 +37,7 @@ class Fresh:
         """Read the store of a data directory, but for runs under way. Raises UsageError if it has none."""
         if not (home.is_dir() and has_records(home)):
             raise UsageError(f"nothing is recorded in {home} yet")
-        with open_store(home) as store:
+        with read_store(home) as store:
             for one in sorted(store.list_runs(), key=lambda one: (one.first_at, one.run)):
                 had = max(known.runs.get(one.run, 0), self.runs.get(one.run, 0))
                 if one.trials > had and not _is_under_way(home, one.run):
