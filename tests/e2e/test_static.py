@@ -125,7 +125,9 @@ def test_what_was_built_is_thrown_away(compared: Compared) -> None:
 
 
 def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
-    """A kernel has one name on both sides, also where a file is new; what it was is read from git."""
+    """A kernel has one name on both sides, also where a file is new; what it was is read from git. A file is
+    compared once, whatever paths and names lead there, and two files with a case of one name are refused.
+    """
     cli.env |= {"TILEYARD_HOME": str(tmp_path / "home")}
     kernels = (cli.cwd / "old.py", cli.cwd / "new.py")
     kernels[0].write_text(KERNEL + MORE.partition("@tileyard.kernel\ndef homeless")[0])
@@ -134,7 +136,8 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
         subprocess.run([*git, *words], cwd=cli.cwd, check=True)
     kernels[0].write_text(KERNEL)
     kernels[1].write_text(KERNEL)
-    done = cli.run("static", "HEAD", ".", "old.py", "new.py", "--target", "cpu", "--json")
+    again = (str(kernels[0]), "old.py::third", "old.py::third/large")
+    done = cli.run("static", "HEAD", ".", "old.py", "new.py", *again, "--target", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     rows = {row["case"]: row["verdict"] for row in document["rows"]}
@@ -147,6 +150,11 @@ def test_a_revision_is_a_side(cli: CommandLine, tmp_path: Path) -> None:
     }
     assert ", HEAD (" in document["base"]
     assert "with changes in 2 files" in document["head"]
+    (cli.cwd / "more").mkdir()
+    (cli.cwd / "more" / "new.py").write_text(KERNEL)
+    done = cli.run("static", ".", ".", "new.py::third", "more/new.py::third/large")
+    said = "both new.py and more/new.py have a case new/third/large/block=128"
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(

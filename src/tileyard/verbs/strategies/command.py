@@ -1,6 +1,7 @@
 """``tileyard strategies``: lists what can choose the configs of a study, and compares it."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, TypedDict, Unpack
 
 import typer
@@ -64,7 +65,7 @@ def compare(
     values = read_options(CompareOptions, complete(CompareOptions, options))
     draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replays")
     names = values["strategy"] or (plan.OWN if values["until_gain"] is None else EXPECTING)
-    arenas = plan.open_arenas(dict.fromkeys(files))
+    arenas = plan.open_arenas({Path(one).resolve(): one for one in files}.values())
     bounds = {name: values[name] for name in ("repetitions", "in_flight", "until_gain")}
     each = len(arenas) * bounds["repetitions"]
     left = Counter({name: count * each for name, count in Counter(names).items()})

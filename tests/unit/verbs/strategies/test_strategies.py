@@ -189,8 +189,8 @@ def test_a_narrow_terminal_shows_the_file_on_a_second_line() -> None:
 
 
 def test_strategies_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    """By space and over all, and as JSON; a file that is named twice counts once."""
-    files = ["valley.jsonl", "valley.jsonl"]
+    """By space and over all, and as JSON; a file that is named twice, by any path, counts once."""
+    files = [str(Path("valley.jsonl").absolute()), "valley.jsonl"]
     chosen = ["--strategy", "random", "--strategy", "grid", "--repetitions", "3"]
     assert main(["strategies", "compare", *files, *chosen]) == 0
     lines = capsys.readouterr().out.splitlines()

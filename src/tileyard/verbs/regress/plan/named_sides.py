@@ -18,6 +18,7 @@ from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.model import Side
 from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
+from tileyard.base.wording import shorten_path
 from tileyard.frontend.declare import PIPELINE
 from tileyard.show.values import parse_pairs, parse_value
 from tileyard.verbs.regress.plan.revisions import FOLDER, SHORT, Project, is_kept
@@ -145,9 +146,7 @@ def find_sides(
     changed working tree. With ``scripts`` a revision's variables are those of its programs.
     """
     refuse_toolchains(named)
-    kernels = [
-        (Path(text.partition("::")[0]).absolute(), text.partition("::")[2]) for text in files
-    ]
+    kernels = _choose_files(files)
     with hold(settings.home / "objects"):
         base, head = (
             Found(side=_find_bundle(name), files=())
@@ -156,10 +155,23 @@ def find_sides(
             for name in named
         )
         there = {Path(own).name for own, _ in (*base.files, *head.files)}
-        for text, (file, _) in zip(files, kernels, strict=True):
+        for file, _ in kernels:
             if file.name not in there:
-                raise UsageError(f"neither side has a file {text.partition('::')[0]}")
+                raise UsageError(f"neither side has a file {shorten_path(str(file))}")
         yield base, head
+
+
+def _choose_files(files: Sequence[str]) -> list[tuple[Path, str]]:
+    """The named files, each once by whatever path, and once for every NAME that no other one contains."""
+    split = [(Path(file), name) for file, _, name in (text.partition("::") for text in files)]
+    named = {(file.resolve(), name): (file.absolute(), name) for file, name in split}
+    return [
+        own
+        for (file, name), own in named.items()
+        if not any(
+            (file, whole) in named for whole in ("", name.partition("/")[0]) if whole != name
+        )
+    ]
 
 
 @contextlib.contextmanager

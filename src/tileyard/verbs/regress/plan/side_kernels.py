@@ -7,7 +7,8 @@ import msgspec
 
 from tileyard.artifacts.manifest import Build
 from tileyard.base.errors import KernelFileError, UsageError
-from tileyard.base.model import Case, Device, Outcome
+from tileyard.base.model import Case, Device, KernelWork, Outcome
+from tileyard.base.wording import shorten_path
 from tileyard.engine.authors import Authors
 from tileyard.frontend.declare import KernelInfo
 from tileyard.service.bench import Bench
@@ -40,7 +41,7 @@ class SideKernels:
     ) -> "SideKernels":
         """Ask the side for the kernels of these files, each with a NAME, a NAME/SHAPE or an empty name for
         all. A file that only this side cannot read is a failed kernel. ``in_folders`` puts kernels below
-        their file's name.
+        their file's name. Raises UsageError if two files have a case of one name.
         """
         opened = cls(start, side)
         for file, kernel in files:
@@ -52,6 +53,14 @@ class SideKernels:
                     case=Path(file).name, outcome=Outcome.COMPILE_ERROR, message=str(error)
                 )
                 opened.refused.append(failed)
+        owners: dict[str, str] = {}
+        for case in opened.cases:
+            if (
+                isinstance(case.work, KernelWork)
+                and owners.setdefault(case.id, case.work.file) != case.work.file
+            ):
+                both = " and ".join(map(shorten_path, (owners[case.id], case.work.file)))
+                raise UsageError(f"both {both} have a case {case.id}", "compare them one by one")
         return opened
 
     async def _read(self, authors: Authors, file: str, kernel: str, prefix: str) -> None:
