@@ -49,27 +49,37 @@ app = typer.Typer(
 )
 
 
+PRINTING = frozenset({"report", "export", "trace"})
+"""Commands that print with ``-o -`` what they would write, ``trials export`` among them."""
+
+
 class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, unless it may be: otherwise the last would count. It also
-    refuses empty arguments and files: otherwise they would be all records, or the working directory.
+    refuses empty arguments and files: otherwise they would be all records, or the working directory. A file
+    called - is refused where it would not be standard input or output.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (typer hides its type)
         """Parse as usual, after a look at what is given."""
         self._refuse_missing_values(args)
         values, _, given = self.make_parser(ctx).parse_args(list(args))
-        self._refuse_empty_values(values)
+        self._refuse_wrong_values(values)
         for param in given:
             may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
             if given.count(param) > 1 and not may_repeat:
                 raise typer.BadParameter(f"{param.opts[0]} is given twice")
         return super().parse_args(ctx, args)
 
-    def _refuse_empty_values(self, values: Mapping[str, Any]) -> None:
+    def _refuse_wrong_values(self, values: Mapping[str, Any]) -> None:
         params: list[Any] = list(self.params)
         for param in params:
             given = values.get(param.name)
-            if "" not in (given if isinstance(given, list | tuple) else [given]):
+            given = given if isinstance(given, list | tuple) else [given]
+            is_path = re.fullmatch(r"(FILE|DIR)(\|[A-Z]+)?", param.metavar or "")
+            is_printed = param.name == "output" and self.name in PRINTING
+            if "-" in given and param.param_type_name == "option" and is_path and not is_printed:
+                raise typer.BadParameter(f"{param.opts[0]} takes a path, and - is none (./- is)")
+            if "" not in given:
                 continue
             if param.param_type_name == "argument":
                 first = re.split(r"\.\s+(?=[A-Z])", param.help or "")[0]

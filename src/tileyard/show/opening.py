@@ -75,7 +75,10 @@ def read_file(file: str, most: int = -1) -> bytes:
 
 
 def write_file(file: str | os.PathLike[str], data: bytes) -> None:
-    """Write a requested output file, all of it or nothing. Raises UsageError."""
+    """Write a requested output file, all of it or nothing, or print it for ``-``. Raises UsageError."""
+    if file == "-":
+        print(data.decode(), end="")
+        return
     try:
         with draft_of(Path(file)) as draft:
             draft.write(data)

@@ -1,13 +1,17 @@
 """What every command has: help, and the version beside it."""
 
+import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.in_process import run_here
+from typer.main import get_command
 
 import tileyard
 from tileyard.cli import entry
-from tileyard.cli.main import main
+from tileyard.cli.main import PRINTING, app, list_verbs, main
 from tileyard.show.guarding import INTERRUPTED
 
 
@@ -70,6 +74,24 @@ def test_an_empty_name_is_refused(
     said = capsys.readouterr()
     assert expected in said.err
     assert (said.out, said.err.count("\n")) == ("", 1)
+
+
+def test_no_file_is_called_dash(tmp_path: Path) -> None:
+    """Every option that takes a path refuses it in one line, but where it is standard input or output."""
+    taking = [
+        (verb, one.flags[0])
+        for verb, options in list_verbs(get_command(app)).items()
+        for one in options.values()
+        if re.match(r"(FILE|DIR)\b(?!.*-)", one.metavar)
+        and not (one.name == "output" and verb[-1] in PRINTING)
+        and verb != ("devices",)  # which groups commands, and is none
+    ]
+    assert len(taking) > 30
+    for verb, flag in taking:
+        done = run_here((*verb, flag, "-", "--", "true"), tmp_path, {})
+        assert (done.returncode, done.stdout) == (2, ""), verb
+        (line,) = done.stderr.splitlines()
+        assert line.endswith(f"{flag} takes a path, and - is none (./- is)")
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,8 @@ class Wanted:
         if self.limits.run_s == 0:
             raise UsageError("--run-limit leaves no time at all")
         self.status_file = self._one("status-file")
+        if self.status_file == "-":
+            raise UsageError("--status-file takes a path, and - is none (./- is)")
 
     def _take(self, arguments: list[str]) -> None:
         rest = iter(arguments)

@@ -51,7 +51,8 @@ def trace(
 
     With -o the timeline is also written as trace events, which open in https://ui.perfetto.dev: a thread per
     compile worker and device, arrows along the critical path, and the numbers of cases that are being built
-    and that are ready. A run that goes on, or was killed, is shown up to its last event.
+    and that are ready. With -o - only these events are printed. A run that goes on, or was killed, is shown
+    up to its last event.
 
     Of a kernel, the middle block of its first config runs in the meaning of tileyard check: a thread per role
     and per asynchronous copy or product in flight, in the order of the steps. No durations are known. With

@@ -1,6 +1,5 @@
 """``tileyard export`` and ``tileyard import``: carry studies' decisions to other homes and into code."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,7 +39,7 @@ def export(
     from tileyard.show.opening import load_settings
     from tileyard.store.choices import as_python, encode_choices, list_choices
 
-    if binaries and (form != "json" or not output):
+    if binaries and (form != "json" or output in (None, "-")):
         raise UsageError("--binaries writes a bundle: name the file with -o, without --form")
     home = load_settings().home
     found = [
@@ -57,10 +56,7 @@ def export(
         pack_winners(found, home, Path(output or ""))
         return 0
     text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
-    if not output:
-        sys.stdout.write(text)
-        return 0
-    write_file(output, text.encode())
+    write_file(output or "-", text.encode())
     return 0
 
 

@@ -54,7 +54,8 @@ def report(
     home = load_settings().home
     subjects = [one for run in runs or (find_last_run(home),) for one in describe_run(home, run)]
     write_file(output, render_report(subjects).encode())
-    print(f"report: {output}", file=sys.stderr)
+    if output != "-":
+        print(f"report: {output}", file=sys.stderr)
     return 0
 
 

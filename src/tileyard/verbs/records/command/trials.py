@@ -82,7 +82,7 @@ def export(
     from tileyard.store.choices import encode_trials, list_choices
     from tileyard.store.trials import TrialQuery
 
-    if not output:
+    if not output or (output == "-" and form != "trials"):
         raise UsageError("name the file to write with -o")
     with open_store() as (store, home):
         found = store.list_trials(TrialQuery(run=subject, limit=0))

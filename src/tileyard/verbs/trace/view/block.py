@@ -33,7 +33,8 @@ def show_block(
     traced = asyncio.run(_ask(file, request, values))
     if output:
         write_file(output, msgspec.json.encode(describe_block_trace(traced, file.name)))
-    present(traced, as_json, print_block)
+    if output != "-":
+        present(traced, as_json, print_block)
     return 0
 
 

@@ -184,7 +184,8 @@ def show_run(run: str, output: AnyPath | None, *, as_json: bool) -> int:
     timeline = fold_timeline(events)
     if output:
         write_file(output, msgspec.json.encode(describe_trace(timeline, events)))
-    present(timeline, as_json, print_timeline)
+    if output != "-":
+        present(timeline, as_json, print_timeline)
     return 0
 
 

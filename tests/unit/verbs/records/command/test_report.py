@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.api.test_dispatch import CHOICE
 from tests.unit.show.run_events import ended, planned, started
 from tests.unit.show.suite_results import one_of_each
 from tests.unit.verbs.regress.view.test_regress import RESULT
@@ -14,8 +15,11 @@ from tests.unit.verbs.tune.view.test_table import TABLE
 
 from tileyard.base.model import Record
 from tileyard.cli.main import main
+from tileyard.store.choices import add_choices
 from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
+from tileyard.store.trials import TrialStore
+from tileyard.testing.stores import make_trial
 
 
 class Odd(Record):
@@ -63,6 +67,24 @@ def test_each_kind_of_run_has_a_page(home: Path, capsys: pytest.CaptureFixture[s
 def test_a_run_is_found_by_the_beginning_of_its_name(home: Path) -> None:
     """If it has an event stream."""
     assert "<h1>Suite ops</h1>" in read(home / "page.html", "sui")
+
+
+def test_what_is_written_can_be_printed_instead(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With ``-o -``, alone on stdout; no file of that name appears."""
+    with TrialStore.open(home) as store:
+        store.record(make_trial("t1"))
+    add_choices(home, [CHOICE])
+    for number, words in enumerate(("report suite", "trace suite", "trials export", "export")):
+        file = home / f"{number}"
+        assert main([*words.split(), "-o", str(file)]) == 0
+        capsys.readouterr()
+        assert main([*words.split(), "-o", "-"]) == 0
+        assert capsys.readouterr() == (file.read_text(encoding="utf-8"), "")
+    refused = ("export --binaries -o -", "trials export --as space -o -")
+    assert [main(one.split()) for one in refused] == [2, 2]
+    assert not Path("-").exists()
 
 
 def test_several_runs_are_in_one_page(home: Path) -> None:
