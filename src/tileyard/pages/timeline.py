@@ -39,10 +39,9 @@ MOST_WAITS = 3
 
 
 class LaneRow(Record):
-    """A lane: its name, the share of its time without work, and its other shares in words."""
+    """A lane: its name, and the shares of its time in words."""
 
     name: str
-    idle: str
     shares: str
 
 
@@ -103,7 +102,6 @@ def show_timeline(
         lanes=tuple(
             LaneRow(
                 name=clean_line(name_lane(one)),
-                idle=format_share(one.idle),
                 shares=describe_shares(one),
             )
             for one in timeline.lanes

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from tileyard.base.wording import count_of
-from tileyard.show.timeline import Lane, Timeline
+from tileyard.show.timeline import WORK, Lane, SpanKind, Timeline
 from tileyard.show.words import clean_line, format_seconds, format_share
 
 NOTICED = 0.005
@@ -20,14 +20,21 @@ def name_lane(lane: Lane) -> str:
 
 
 def describe_shares(lane: Lane) -> str:
-    """``40 % running, 3 % waiting (1.9 s for ann, pid 7)``: the largest share first."""
+    """``40 % running, 60 % idle (3 % waiting: 1.9 s for ann, pid 7)``: all of its time, the largest share of
+    work first, and the known parts of what is not work.
+    """
     shares = sorted(lane.shares.items(), key=lambda one: -one[1])
-    waits = describe_waits(lane)
-    return ", ".join(
-        f"{format_share(one)} {kind}" + (f" ({waits})" if kind == "waiting" and waits else "")
-        for kind, one in shares
-        if one >= NOTICED
-    )
+    work = [_describe_share(lane, kind) for kind, one in shares if one >= NOTICED and kind in WORK]
+    rest = [
+        _describe_share(lane, kind) for kind, one in shares if one >= NOTICED and kind not in WORK
+    ]
+    idle = f"{format_share(lane.idle)} idle" + (f" ({', '.join(rest)})" if rest else "")
+    return ", ".join((*work, idle))
+
+
+def _describe_share(lane: Lane, kind: SpanKind) -> str:
+    waits = describe_waits(lane) if kind == "waiting" else ""
+    return f"{format_share(lane.shares[kind])} {kind}" + (f": {waits}" if waits else "")
 
 
 def describe_waits(lane: Lane) -> str:

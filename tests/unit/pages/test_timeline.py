@@ -154,5 +154,5 @@ def test_those_who_held_a_device_are_named() -> None:
     shown = show_timeline(timeline)
     waits = "2.0 s for ann, pid 7; 1.0 s for bob, pid 8"
     assert f"Others held devices: npu:0 waited {waits}." in shown.see
-    assert shown.lanes[0].shares == f"30 % waiting ({waits})"
+    assert shown.lanes[0].shares == f"100 % idle (30 % waiting: {waits})"
     assert pack_timeline(timeline).cases == ("for ann, pid 7", "for bob, pid 8")

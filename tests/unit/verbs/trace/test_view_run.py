@@ -1,6 +1,7 @@
 """A run as trace events: what viewers ask of the format, and the command that writes them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,9 @@ def test_an_empty_stream_is_an_empty_trace() -> None:
 def test_the_command_writes_and_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By default the last run; its lanes with their idle shares, the critical path, and the file."""
+    """By default the last run; its lanes with shares of their time that add up, the critical path, and
+    the file.
+    """
     monkeypatch.setenv("TILEYARD_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     for name in ("20261130-1", "20261130-2"):
@@ -78,7 +81,14 @@ def test_the_command_writes_and_prints(
     require_valid(json.loads((tmp_path / "trace.json").read_bytes()))
     shown = capsys.readouterr().out
     assert "judge: " in shown
-    assert " idle\ncritical path: " in shown
+    assert "\ncritical path: " in shown
+    lanes = (
+        shown.partition("to the end of the run:\n")[2].partition("critical path")[0].splitlines()
+    )
+    assert any(" idle (" in line for line in lanes)
+    for line in lanes:
+        shares = re.findall(r"([\d.]+) %", re.sub(r"\(.*", "", line))
+        assert sum(map(float, shares)) == pytest.approx(100, abs=0.5 * len(shares)), line
     assert main(["trace", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["reason"] == "done"
     assert main(["trace", "2026"]) == 2

@@ -199,9 +199,10 @@ def describe_timeline(timeline: Timeline) -> Iterator[str]:
     """The same in lines."""
     end = "" if timeline.reason else ", no end recorded"
     yield f"run {timeline.run}: {format_seconds(timeline.seconds)}{end}"
+    if timeline.lanes:
+        yield "shares of each lane's time, from its start to the end of the run:"
     for lane in timeline.lanes:
-        shares = ", ".join(filter(None, (describe_shares(lane), f"{format_share(lane.idle)} idle")))
-        yield f"{name_lane(lane)}: {shares}"
+        yield f"{name_lane(lane)}: {describe_shares(lane)}"
     if path := describe_path(timeline):
         yield f"critical path: {path}"
     if timeline.skipped:
