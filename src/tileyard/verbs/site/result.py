@@ -6,6 +6,7 @@ from tileyard.artifacts.objects import digest_parts
 from tileyard.base.model import Outcome, Record
 from tileyard.verbs.regress.plan.causes import Span
 from tileyard.verbs.regress.plan.history import Point, Series, Shift
+from tileyard.verbs.regress.plan.tuned import REFERENCE
 
 NAME_LENGTH: Final = 20
 """Digits of a digest in the names of files: no name of a case is one."""
@@ -14,8 +15,6 @@ Kind = Literal["comparison", "study", "suite"]
 KINDS: Final[dict[Kind, str]] = {"comparison": "regress", "study": "tune", "suite": "test"}
 
 
-REFERENCE: Final = "reference"
-"""The side that a study's reference is."""
 BASES: Final = frozenset({"base", REFERENCE})
 """The sides that others are compared with."""
 

@@ -21,8 +21,9 @@ def history(  # noqa: PLR0913 - options, by keyword only
         typer.Argument(
             metavar="CASE",
             help=(
-                "Show what regress timed of this case and those below it, run by run: a kernel, "
-                "or KERNEL/SHAPE/CONFIG. Of others, their recorded trials."
+                "Show what regress and the finals of tune timed of this case and those below it, run "
+                "by run: a kernel, KERNEL/SHAPE/CONFIG, or KERNEL/ARG=VALUE,... of tune. Of others, "
+                "their recorded trials."
             ),
         ),
     ] = None,
@@ -51,9 +52,10 @@ def history(  # noqa: PLR0913 - options, by keyword only
     do not touch; it needs three runs on each side. With --times a table is written instead of all
     that: testcase,case,seconds, which `tileyard test` and `tileyard plan` take with --durations.
 
-    With a CASE, each run of `tileyard regress` is a point, with its revision. Where the level of a series
-    changes, the revisions between the last run before and the first run after can have caused it. Of a case
-    that regress did not time, as those of `tileyard test`, the trials are listed, newest first.
+    With a CASE, each run of `tileyard regress` is a point, with its revision, and so is each of `tileyard
+    tune` with the time of its winner. Where the level of a series changes, the revisions between the last run
+    before and the first run after can have caused it. Of a case that neither timed, as those of `tileyard
+    test`, the trials are listed, newest first.
     """
     if case is not None:
         if tail or times is not None:
@@ -89,27 +91,34 @@ def _show_case(  # noqa: PLR0913 - what the command line asks for
     from tileyard.store.base import TrialQuery
     from tileyard.verbs.regress.plan.history import collect_history, find_commit
     from tileyard.verbs.regress.plan.revisions import Project
+    from tileyard.verbs.regress.plan.tuned import find_tuned, is_named
     from tileyard.verbs.regress.view.case_history import print_case_history
     from tileyard.verbs.tune.view.trials import print_trials
 
     draw = open_picture(png, "tileyard.verbs.regress.view.history_figure:render_history")
     with open_store() as (store, home):
         trials = store.list_trials(TrialQuery(case=case, target=target, limit=0))
+        kernel = TrialQuery(kernel=case.partition("/")[0], target=target, limit=0)
+        trials += [one for one in store.list_trials(kernel) if is_named(one, case)]
     if device_class:
         trials = [one for one in trials if one.device.partition(":")[0] == device_class]
+    trials = sorted({one.id: one for one in trials}.values(), key=lambda one: -one.started_at)
+    winners = find_tuned(home, case, trials[::-1])
     commits = {find_commit(one.revision) for one in trials} - {""}
     project = Project.of(Path.cwd() / "any") if commits else None
     order = project.sort_commits(commits) if project else ()
-    found = collect_history(case, trials, margin, order)
+    found = collect_history(case, trials, margin, order, winners)
     if not found.series:
         if not trials:
             raise UsageError(
                 f"no run of {case} is recorded in {home}",
                 "give a case as `tileyard test --list` or the table of regress prints it, or its "
-                "beginning up to a slash",
+                "beginning up to a slash; or a kernel that was tuned",
             )
         if png is not None:
-            raise UsageError(f"--png draws what regress timed, and it did not time {case}")
+            raise UsageError(
+                f"--png draws what regress and tune timed, and they did not time {case}"
+            )
         present(trials, as_json, print_trials)
         return 0
     present(found, as_json, print_case_history)

@@ -137,12 +137,19 @@ def find_commit(revision: str) -> str:
 
 
 def collect_history(
-    case: str, trials: Iterable[Trial], margin: float, commits: Sequence[str] = ()
+    case: str,
+    trials: Iterable[Trial],
+    margin: float,
+    commits: Sequence[str] = (),
+    tuned: Iterable[Timed] = (),
 ) -> CaseHistory:
-    """The series of a case and those below it in trials of ``regress``. ``commits`` have parents first; a
-    series with a revision that is not among them is in the order of its runs.
+    """The series of a case and those below it in trials of ``regress``, and of what was ``tuned``.
+    ``commits`` have parents first; a series with a revision that is not among them is in the order of its
+    runs.
     """
-    series = list_series(find_times(trials), margin, commits)
+    found = find_times(trials)
+    found = msgspec.structs.replace(found, timed=(*found.timed, *tuned))
+    series = list_series(found, margin, commits)
     return CaseHistory(case=case, margin=margin, series=tuple(series))
 
 

@@ -1,4 +1,4 @@
-"""The times that ``regress`` measured for a case, run by run, as drawn intervals, and where they changed."""
+"""The times that ``regress`` or ``tune`` measured for a case, run by run, and where they changed."""
 
 import datetime
 from collections.abc import Iterator
@@ -52,7 +52,8 @@ def _lines(series: Series, margin: float) -> Iterator[tuple[str, str]]:
 def describe_series(series: Series) -> str:
     """The case, its side and the device on which it was timed."""
     silicon = f" ({series.silicon})" if series.silicon else ""
-    return f"{series.case}, {series.side}, {series.target} on {series.device}{silicon}"
+    what = ", ".join(filter(None, (series.case, series.side)))
+    return f"{what}, {series.target} on {series.device}{silicon}"
 
 
 def describe_shift(series: Series, shift: Shift) -> str:

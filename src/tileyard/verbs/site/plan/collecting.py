@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tileyard.artifacts.objects import canonical_json
-from tileyard.base.model import INFRASTRUCTURE, WELL, Measurement, Outcome, Record, Trial, Value
+from tileyard.base.model import INFRASTRUCTURE, WELL, Outcome, Trial
 from tileyard.show.words import format_config
 from tileyard.verbs.regress.plan.history import (
     SHORTEST_NS,
@@ -18,8 +17,8 @@ from tileyard.verbs.regress.plan.history import (
     find_times,
     is_compared,
 )
-from tileyard.verbs.site.result import REFERENCE, Failure, Place, Recorded, Subject, Timing, Untimed
-from tileyard.verbs.tune.plan.deciding import find_winner, name_study
+from tileyard.verbs.regress.plan.tuned import Study, as_timed, split_studies, time_study
+from tileyard.verbs.site.result import Failure, Place, Recorded, Subject, Timing, Untimed
 
 DIGITS: Final = 7
 """Significant digits of a time."""
@@ -29,27 +28,23 @@ MESSAGE_LENGTH: Final = 300
 _FAILED: Final = frozenset(Outcome) - WELL - INFRASTRUCTURE - {Outcome.NOT_RUN}
 
 
-class Study(Record):
-    """What is kept of a study beside its trials: floating-point operations of a launch and the bytes of its
-    tensors, 0 if unknown, the reference's time, if it was asked for, and the config that won.
+def collect_run(
+    trials: Sequence[Trial], studies: Mapping[str, Study], moved_bytes: Mapping[str, int]
+) -> Iterator[Recorded]:
+    """What a whole run says of each case that it timed, or that failed. ``studies`` and the bytes of their
+    tensors are by ``name_study``.
     """
-
-    flops: float = 0.0
-    moved_bytes: int = 0
-    reference: Measurement | None = None
-    best: dict[str, Value] | None = None
-
-
-def collect_run(trials: Sequence[Trial], studies: Mapping[str, Study]) -> Iterator[Recorded]:
-    """What a whole run says of each case that it timed, or that failed. ``studies`` are by ``name_study``."""
     yield from _collect_comparisons([one for one in trials if is_compared(one)])
     yield from _collect_cases([one for one in trials if one.testcase and not one.side])
-    by_name: dict[str, list[Trial]] = {}
-    for one in trials:
-        if one.kernel and not one.testcase and not one.side:
-            by_name.setdefault(name_study(one), []).append(one)
-    for name, own in by_name.items():
-        yield from _collect_study(own, studies.get(name, Study()))
+    for name, own in split_studies(trials).items():
+        kept = studies.get(name, Study())
+        if (found := time_study(own, kept)) is not None:
+            winner, timed = found
+            subject = Subject(kind="study", case=timed[0].case, target=winner.target)
+            described = _describe(subject, winner, Found(timed=timed), ())
+            yield msgspec.structs.replace(
+                described, config="", flops=kept.flops, moved_bytes=moved_bytes.get(name, 0)
+            )
 
 
 def _collect_comparisons(trials: Sequence[Trial]) -> Iterator[Recorded]:
@@ -92,54 +87,12 @@ def _collect_cases(trials: Sequence[Trial]) -> Iterator[Recorded]:
         if not one.reused:
             by_subject.setdefault(subject, []).append(one)
     for subject, own in by_subject.items():
-        timed = [_timed(subject, one) for one in own if one.outcome in WELL and one.run_s > 0]
+        timed = [
+            as_timed(subject.case, one) for one in own if one.outcome in WELL and one.run_s > 0
+        ]
         failed = [_failure(one) for one in own if one.outcome in _FAILED]
         if timed or failed:
             yield _describe(subject, own[-1], Found(timed=tuple(timed)), failed)
-
-
-def _timed(subject: Subject, trial: Trial) -> Timed:
-    measured = trial.measurement
-    took_ns = measured.median_ns if measured else trial.run_s * 1e9
-    return Timed(
-        case=subject.case,
-        side="",
-        target=subject.target,
-        # Cases run on any device of their class.
-        device=trial.device.partition(":")[0],
-        silicon=trial.silicon,
-        binary="",
-        point=Point(
-            run=trial.run,
-            at=trial.started_at,
-            revision=trial.revision,
-            time_ns=took_ns,
-            low_ns=measured.low_ns if measured else took_ns,
-            high_ns=measured.high_ns if measured else took_ns,
-            processes=1,
-        ),
-    )
-
-
-def _collect_study(trials: Sequence[Trial], kept: Study) -> Iterator[Recorded]:
-    """The winner of a study's finals, and the reference."""
-    found = find_winner(trials, () if kept.best is None else (canonical_json(kept.best),))
-    if found is None:
-        return
-    winner, measured = found
-    named = winner.shape or ",".join(f"{key}={value}" for key, value in winner.arguments.items())
-    case = "/".join(filter(None, (winner.kernel, named)))
-    subject = Subject(kind="study", case=case, target=winner.target)
-    timed = _timed(subject, msgspec.structs.replace(winner, measurement=measured))
-    timed = msgspec.structs.replace(timed, binary=format_config(winner.config))
-    both = [timed]
-    if kept.reference is not None:
-        other = _timed(subject, msgspec.structs.replace(winner, measurement=kept.reference))
-        both.append(msgspec.structs.replace(other, side=REFERENCE))
-    described = _describe(subject, winner, Found(timed=tuple(both)), ())
-    yield msgspec.structs.replace(
-        described, config="", flops=kept.flops, moved_bytes=kept.moved_bytes
-    )
 
 
 def _describe(subject: Subject, about: Trial, found: Found, failed: Iterable[Failure]) -> Recorded:

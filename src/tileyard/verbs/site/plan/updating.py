@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.model import Measurement, Record, TensorSpec, Trial, Value
+from tileyard.base.model import TensorSpec
 from tileyard.ir.dtypes import DTYPES
 from tileyard.store.base import Store, TrialQuery
 from tileyard.store.choices import list_choices
 from tileyard.store.events import is_under_way, run_file
-from tileyard.store.results import read_result
 from tileyard.store.trials import has_records, read_store
 from tileyard.verbs.regress.plan.history import find_commit
 from tileyard.verbs.regress.plan.revisions import Project
-from tileyard.verbs.site.plan.collecting import Study, collect_run, drop_runs, join
+from tileyard.verbs.regress.plan.tuned import is_of_study, read_studies
+from tileyard.verbs.site.plan.collecting import collect_run, drop_runs, join
 from tileyard.verbs.site.result import Manifest, Recorded, Subject
 from tileyard.verbs.tune.plan.deciding import name_study
 
@@ -55,34 +55,20 @@ class Fresh:
                 else msgspec.structs.replace(one, revision=self._commit)
                 for one in trials
             ]
-        studies = self._read_studies(home, run) if any(map(_is_of_study, trials)) else {}
-        for recorded in collect_run(trials, studies):
+        has_studies = any(map(is_of_study, trials))
+        studies = read_studies(home, run) if has_studies else {}
+        moved = self._list_moved(home) if has_studies else {}
+        for recorded in collect_run(trials, studies, moved):
             known = self.cases.get(recorded.subject)
             self.cases[recorded.subject] = join(known, recorded) if known else recorded
 
-    def _read_studies(self, home: Path, run: str) -> dict[str, Study]:
-        """What is kept of a run's studies beside their trials, by their names."""
+    def _list_moved(self, home: Path) -> dict[str, int]:
+        """The bytes of the tensors of each study of a data directory, by ``name_study``."""
         if home not in self._tensors:
             self._tensors[home] = {
                 name_study(one): _count_bytes(one.tensors) for one in list_choices(home)
             }
-        tensors = self._tensors[home]
-        try:
-            kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
-        except (HomeError, UsageError, msgspec.DecodeError, UnicodeDecodeError):
-            # It is not needed for times.
-            kept = _KeptStudy()
-        studies = {name: Study(moved_bytes=moved) for name, moved in tensors.items()}
-        for one in kept.list_all():
-            if one.kernel:
-                name = name_study(one)
-                studies[name] = Study(
-                    flops=one.flops,
-                    moved_bytes=tensors.get(name, 0),
-                    reference=one.reference,
-                    best=one.best.config if one.best else None,
-                )
-        return studies
+        return self._tensors[home]
 
     def add_to(self, known: dict[Subject, Recorded]) -> Iterator[Recorded]:
         """Add all to what is ``known``, and yield the cases that this changes."""
@@ -113,36 +99,6 @@ def _is_under_way(home: Path, run: str) -> bool:
         return is_under_way(run_file(home, run))
     except HomeError:  # it has no stream any more, or was imported
         return False
-
-
-def _is_of_study(trial: Trial) -> bool:
-    return bool(trial.kernel) and not trial.side and not trial.testcase
-
-
-class _KeptBest(Record):
-    """What is read of the trial of a study's winner."""
-
-    config: dict[str, Value] = {}
-
-
-class _KeptStudy(Record):
-    """What is read of a ``StudyResult``, or of the studies of a ``TableResult``."""
-
-    kernel: str = ""
-    arguments: dict[str, Value] = {}
-    target: str = ""
-    silicon: str = ""
-    flops: float = 0.0
-    reference: Measurement | None = None
-    best: _KeptBest | None = None
-    others: tuple["_KeptStudy", ...] = ()
-    studies: tuple["_KeptStudy", ...] = ()
-
-    def list_all(self) -> Iterator["_KeptStudy"]:
-        """This study and those below it."""
-        yield self
-        for one in (*self.others, *self.studies):
-            yield from one.list_all()
 
 
 def _count_bytes(specs: Iterable[TensorSpec]) -> int:

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 from tests.unit.verbs.regress.plan.recorded_runs import BASE_NS, record_runs
+from tests.unit.verbs.site.histories import record_study
 
 from tileyard.cli.main import main
 from tileyard.show.figure import CHANGE, TIME
@@ -52,6 +53,23 @@ def test_a_change_that_needs_one_more_run_is_named(
     assert possible.startswith("1 more run like the last one would confirm +")
     assert possible.endswith(" after 0303030303, not later than 0404040404")
     assert order == "in the order of runs"
+
+
+def test_a_tuned_kernel_is_a_case(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its name, or with its arguments: the winner of each run, as in a site; a config lists its trials."""
+    for day in range(6):
+        record_study(home, day, {16: 1.2e6, 32: 1.5e6 if day < 3 else 1.0e6})
+    for case in ("gemm", "gemm/M=64"):
+        assert main(["history", case]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "gemm/M=64, cpu on cpu (a CPU)"
+        assert [line.split()[3] for line in lines if "  tune" in line] == ["1.2"] * 3 + ["1"] * 3
+        assert "after run tune2, not later than run tune3" in lines[4]
+    assert main(["history", "gemm/M=64/block=16", "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)
+    assert {one["config"]["block"] for one in trials} == {16}
+    assert len(trials) == 12
+    assert main(["history", "gemm/M=6"]) == 2
 
 
 @pytest.mark.slow
