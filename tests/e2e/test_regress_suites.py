@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import CommandLine
+from tests.conftest import KERNELS, CommandLine
 from tests.e2e.repositories import SUMS, git
 
 pytestmark = [
@@ -346,3 +346,17 @@ def test_pairs_are_timed_on_several_devices_at_the_same_time(
     refused = cli.run(*command, "npu:2")
     assert refused.returncode == 2
     assert "npu:0 is board v1, and npu:2 is board v2" in refused.stderr
+
+
+def test_results_name_the_commit_of_their_files(project: Path, cli: CommandLine) -> None:
+    """Those of ``test`` and of ``tune``, as those of a comparison, and how many files differ from it."""
+    suite = 'name = "one"\n[run]\nargv = ["true"]\n[[testcase]]\nname = "t"\n'
+    kernel = (KERNELS / "faults.py").read_text()
+    commit(project, "one", {"suite.toml": suite, "kernels.py": kernel})
+    sha = git(project, "rev-parse", "HEAD").strip()
+    assert cli.run("test", "suite").returncode == 0
+    (project / "new").touch()
+    healthy = ("tune", "suite/kernels.py", "--config", "fault=none", "--trials", "1")
+    assert cli.run(*healthy).returncode == 0
+    found = {one["target"]: one["revision"] for one in cli.run_json("trials")}
+    assert found == {"command": sha, "cpu": f"{sha} with changes in 1 file"}

@@ -80,8 +80,9 @@ def _expect_s(nodeid: str, durations: Mapping[str, float]) -> float:
 class TrialWriter:
     """Records a run's tests: in its event stream, and in the store. A run without tests leaves no trace."""
 
-    def __init__(self, home: Path, store: Store, run: str) -> None:
+    def __init__(self, home: Path, store: Store, run: str, revision: str) -> None:
         self._home = home
+        self._revision = revision
         self._store = store
         self._run = run
         self._count = 0
@@ -101,6 +102,7 @@ class TrialWriter:
             run=self._run,
             case=case_of(nodeid),
             batch="",
+            revision=self._revision,
             kernel=nodeid.rpartition("::")[2].partition("[")[0],
             testcase=nodeid.partition("::")[0],
             target=TARGET,

@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -98,7 +99,7 @@ def open_database(
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():  # the files that SQLite makes beside it get the mode of this file
             os.close(open_file(path, os.O_RDWR | os.O_CREAT))
-        return _open(path, lambda *opened: _make_ready(*opened, fill))
+        return _open(path, partial(_make_ready, fill=fill))
     finally:
         os.close(lock)
 

@@ -100,8 +100,8 @@ def read_case_times(
         sound = len(before_s) + len(after_s) if is_text else 0
         skipped += count - sound
         if sound:
-            named = {"suite": suite, "case": case, "testcase": testcase}
-            found.append(CaseTimes(**named, before_s=before_s, after_s=after_s))
+            name = {"suite": suite, "case": case, "testcase": testcase}
+            found.append(CaseTimes(**name, before_s=before_s, after_s=after_s))
     return found, skipped
 
 

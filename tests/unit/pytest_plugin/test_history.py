@@ -58,7 +58,7 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
     """What was written is read back as durations, by case and by function, also where the table is gone."""
     hold = Hold(test="t.py::a", device="cpu:0", lease=7, at=0.0, held_s=0.1, waited_s=0.0)
     with TrialStore.open(tmp_path) as store:
-        writer = TrialWriter(tmp_path, store, "r1")
+        writer = TrialWriter(tmp_path, store, "r1", "")
         for seconds, name in ((1.0, "a[1]"), (3.0, "a[2]")):
             facts = TestFacts(seconds=seconds, outcome=Outcome.PASSED, holds=(hold,))
             writer.write(f"t.py::{name}", facts)
@@ -76,5 +76,5 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
 def test_a_run_without_tests_leaves_no_trace(tmp_path: Path) -> None:
     """Nothing is written before the first test has ended."""
     with TrialStore.open(tmp_path) as store:
-        TrialWriter(tmp_path, store, "r1").close("done")
+        TrialWriter(tmp_path, store, "r1", "").close("done")
     assert not (tmp_path / "runs").exists()

@@ -32,7 +32,7 @@ def site(  # noqa: PLR0913 - options, by keyword only
         typer.Option(
             "--at",
             metavar="COMMIT",
-            help="The commit of new runs that recorded none, as those of tune and test.",
+            help="The commit of new runs that recorded none, as those of bundles.",
         ),
     ] = "",
     roof: Annotated[

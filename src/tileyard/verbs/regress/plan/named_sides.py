@@ -20,6 +20,7 @@ from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.base.wording import shorten_path
 from tileyard.frontend.declare import PIPELINE
+from tileyard.service.revision import find_revision
 from tileyard.show.values import parse_pairs, parse_value
 from tileyard.verbs.regress.plan.revisions import FOLDER, SHORT, Project, is_kept
 from tileyard.verbs.regress.plan.sides import HERE, RUN, find_side
@@ -239,13 +240,14 @@ def _find(
 
 
 def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:
-    label = project.describe_changes() if project else "working tree"
-    has_changes = " with changes " in label
-    if clean and has_changes:
+    revision = find_revision(project.root) if project else ""
+    commit, _, changes = revision.partition(" ")
+    label = " ".join(
+        filter(None, (", ".join(filter(None, ("working tree", commit[:SHORT]))), changes))
+    )
+    if clean and changes:
         raise UsageError(f"--clean: {label}", "commit them, or name a revision")
-    changes = f" {label.partition(', ')[2].partition(' ')[2]}" if has_changes else ""
-    revision = f"{project.find('HEAD')}{changes}" if project else label
-    return Side(name=label, revision=revision)
+    return Side(name=label, revision=revision or label)
 
 
 def _as_found(side: Side, files: list[tuple[Path, str]]) -> Found:

@@ -1,7 +1,6 @@
 """Git revisions as folders to import from, kept by their content. The repository is not changed."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +10,7 @@ from tileyard.artifacts.pins import note_use
 from tileyard.base.clock import Clock
 from tileyard.base.errors import ToolMissingError, UsageError
 from tileyard.base.modes import make_folder
-from tileyard.base.wording import count_of
+from tileyard.service.revision import find_folder, run_git
 from tileyard.verbs.regress.plan.bisection import Commit
 
 FOLDER = "sides"
@@ -29,11 +28,8 @@ class Project:
     @classmethod
     def of(cls, file: Path) -> "Project | None":
         """The repository of a file, which need not exist; None without a repository or without git."""
-        folder = next(
-            (one for one in (file.absolute(), *file.absolute().parents) if one.is_dir()), Path("/")
-        )
         try:
-            root = _git(folder, "rev-parse", "--show-toplevel")
+            root = run_git(find_folder(file), "rev-parse", "--show-toplevel")
         except (UsageError, ToolMissingError):
             return None
         return cls(Path(root))
@@ -42,21 +38,21 @@ class Project:
         """The commit that a revision names. Raises UsageError if there is none."""
         asked = f"{revision}^{{commit}}"
         try:
-            return _git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
+            return run_git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", asked)
         except UsageError:
             raise UsageError(f"{revision} is not a git revision of {self.root}") from None
 
     def list_commits(self, good: str, bad: str) -> list[Commit]:
         """The commits that ``bad`` has and ``good``, an ancestor, lacks, parents first. Raises UsageError."""
         first, last = self.find(good), self.find(bad)
-        shared = _git(self.root, "merge-base", first, last)
+        shared = run_git(self.root, "merge-base", first, last)
         if shared != first:
             raise UsageError(
                 f"{good} is not an ancestor of {bad}",
                 f"what they share is {shared[:SHORT]}: try that as GOOD",
             )
         layout = ("--topo-order", "--reverse", "--format=%H%x00%P%x00%s")
-        listed = _git(self.root, "log", *layout, f"{first}..{last}").splitlines()
+        listed = run_git(self.root, "log", *layout, f"{first}..{last}").splitlines()
         return [
             Commit(sha=sha, parents=tuple(parents.split()), subject=subject)
             for sha, parents, subject in (line.split("\0") for line in listed)
@@ -65,26 +61,19 @@ class Project:
     def sort_commits(self, commits: Iterable[str]) -> list[str]:
         """The existing ones of these commits, and all commits before them, each after its parents."""
         words = ("rev-list", "--topo-order", "--reverse", "--ignore-missing")
-        return _git(self.root, *words, *commits, "--").splitlines()
+        return run_git(self.root, *words, *commits, "--").splitlines()
 
     def read_subjects(self, commits: Iterable[str]) -> dict[str, str]:
         """The first line of the message of each of these commits, which exist."""
         named = sorted(commits)
         if not named:
             return {}
-        listed = _git(self.root, "show", "-s", "--format=%H%x00%s", *named, "--").splitlines()
+        listed = run_git(self.root, "show", "-s", "--format=%H%x00%s", *named, "--").splitlines()
         return dict(line.split("\0", 1) for line in listed if "\0" in line)
-
-    def describe_changes(self) -> str:
-        """Describes the working tree: its commit, and the number of files that differ from it."""
-        commit = _git(self.root, "rev-parse", f"--short={SHORT}", "HEAD")
-        changed = len(_git(self.root, "status", "--porcelain").splitlines())
-        dirty = f" with changes in {count_of(changed, 'file')}" if changed else ""
-        return f"working tree, {commit}{dirty}"
 
     def check_out(self, commit: str, home: Path) -> Path:
         """A folder with a commit's files but submodules, one for equal ones; a pin of ``home`` keeps it."""
-        tree = _git(self.root, "rev-parse", f"{commit}^{{tree}}")
+        tree = run_git(self.root, "rev-parse", f"{commit}^{{tree}}")
         folder = home / FOLDER / tree
         if is_kept(folder, home):
             return folder
@@ -92,10 +81,10 @@ class Project:
         with scratch_folder(folder.parent, "tmp-") as scratch:
             # An index of its own: neither the user's index nor the list of worktrees is touched.
             index = {"GIT_INDEX_FILE": str(scratch / "index")}
-            _git(self.root, "read-tree", tree, variables=index)
+            run_git(self.root, "read-tree", tree, variables=index)
             files = scratch / "files"
             files.mkdir()
-            _git(self.root, "checkout-index", "--all", f"--prefix={files}/", variables=index)
+            run_git(self.root, "checkout-index", "--all", f"--prefix={files}/", variables=index)
             try:
                 files.rename(folder)
             except OSError:
@@ -142,23 +131,3 @@ def is_kept(folder: Path, home: Path) -> bool:
     except FileNotFoundError:
         return False
     return note_use(home / "objects", folder, status, _CLOCK.wall_s())
-
-
-def _git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
-    """The output of git. Raises UsageError with its message, ToolMissingError if git is not installed."""
-    argv = ["git", "-C", str(folder), *words]
-    try:
-        done = subprocess.run(
-            argv,
-            env={**os.environ, **(variables or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except FileNotFoundError as error:
-        raise ToolMissingError("git is not installed") from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise UsageError(said[0].removeprefix("fatal: ") if said else f"git {words[0]} failed")
-    return done.stdout.strip()

@@ -43,6 +43,7 @@ from tileyard.service.choosing import (
     share_cores,
     use_hosts,
 )
+from tileyard.service.revision import find_revision
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
 from tileyard.targets.command.given import StepSite, find_site, tell_site
@@ -412,7 +413,7 @@ class _OpenSuite:
     @property
     def _side(self) -> Side:
         if self._packed is None:
-            return HERE
+            return msgspec.structs.replace(HERE, revision=find_revision(Path(self._suite.path)))
         return msgspec.structs.replace(HERE, stored=self._start.path)
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:

@@ -1,0 +1,52 @@
+"""The git revision of a user's files, which results record. The repository is not changed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from tileyard.base.errors import ToolMissingError, UsageError
+from tileyard.base.wording import count_of
+
+
+def find_revision(file: Path) -> str:
+    """The commit of the repository that contains a file, which need not exist, and the number of files that
+    differ from it, as in ``1a2b... with changes in 2 files``; empty without a commit, repository or git.
+    """
+    folder = find_folder(file)
+    if not any((one / ".git").exists() for one in (folder, *folder.parents)):
+        return ""  # most often, and then no process is started
+    try:
+        found = run_git(folder, "status", "--porcelain=v2", "--branch").splitlines()
+    except (UsageError, ToolMissingError):
+        return ""
+    commit = next((line.split()[2] for line in found if line.startswith("# branch.oid ")), "")
+    changed = sum(not line.startswith("#") for line in found)
+    if not commit.isalnum():  # "(initial)"
+        return ""
+    return f"{commit} with changes in {count_of(changed, 'file')}" if changed else commit
+
+
+def find_folder(file: Path) -> Path:
+    """The nearest existing folder of a file."""
+    folders = (file.absolute(), *file.absolute().parents)
+    return next((one for one in folders if one.is_dir()), Path("/"))
+
+
+def run_git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
+    """The output of git. Raises UsageError with its message, ToolMissingError if git is not installed."""
+    argv = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **(variables or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except FileNotFoundError as error:
+        raise ToolMissingError("git is not installed") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise UsageError(said[0].removeprefix("fatal: ") if said else f"git {words[0]} failed")
+    return done.stdout.strip()
