@@ -92,6 +92,10 @@ def test_a_number_that_is_missing_is_named_by_the_sizes(cli: CommandLine) -> Non
         "(tried at M=64, N=64); 0.015625 equals 1/N, and not 1/M (tried at M=64, N=128); at the kernel's own "
         "sizes with `y[i] = y[i] * 0.00390625, after this statement`\n" in done.stdout
     )
+    page = (cli.cwd / "mean.html").read_text(encoding="utf-8")
+    assert "To save time, changes were tried on a smaller kernel, with M=64, N=64." in page
+    columns = re.findall(r'<th scope="col">(Value [a-z]+|Difference)<', page)
+    assert columns[:3] == ["Value before", "Value after", "Difference"]
 
 
 def test_a_wait_that_ends_too_early_is_named_first(cli: CommandLine) -> None:

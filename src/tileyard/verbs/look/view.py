@@ -195,12 +195,12 @@ def _known(seen: Look) -> Iterator[str]:
     verdict = seen.verdict
     yield from (f"{one}." if not one.endswith(".") else one for one in verdict.limits)
     if verdict.sizes and verdict.total:
-        yield (
-            f"The changes were tried at {verdict.sizes}: results are right there, and numbers in a statement "
-            "are for these sizes, but for those that were tried at the kernel's own sizes as well."
-            if any(one.how == "change" for one in verdict.suspects)
-            else f"The changes were tried only at {verdict.sizes}."
-        )
+        yield f"To save time, changes were tried on a smaller kernel, with {verdict.sizes}."
+        if any(one.how == "change" for one in verdict.suspects):
+            yield (
+                "What is said of a change holds for these sizes. If it does not say that it was tried at the "
+                "kernel's own sizes, too, a number in it may have to be another one there."
+            )
 
 
 def _output(one: ShownOutput) -> dict[str, str]:
@@ -259,8 +259,8 @@ def _way_part(seen: Look, part: WayPart) -> dict[str, object]:
 
 def _about_visits(part: WayPart) -> str:
     if len(part.visits) == part.count:
-        return "its values"
-    return f"its values in {len(part.visits)} of {part.count} executions"
+        return "each execution"
+    return f"{len(part.visits)} of {part.count} executions"
 
 
 def _visit(one: Visit) -> dict[str, str]:
