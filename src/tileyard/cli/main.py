@@ -20,7 +20,7 @@ from tileyard.show.typed import list_options, typed
 from tileyard.verbs.agent import command as agent
 from tileyard.verbs.check.command import check
 from tileyard.verbs.ci.command import ci
-from tileyard.verbs.compile.command import bundle, inspect, run_artifact
+from tileyard.verbs.compile.command import bundle
 from tileyard.verbs.compile.command import compile as compile_command
 from tileyard.verbs.doctor import command as doctor
 from tileyard.verbs.exec import help as exec_help
@@ -28,15 +28,14 @@ from tileyard.verbs.lease import devices_command as devices
 from tileyard.verbs.lease import help as lease_help
 from tileyard.verbs.look import command as look
 from tileyard.verbs.passes import command as passes
-from tileyard.verbs.records.command import cache, choices, config, history, report, show, trials
+from tileyard.verbs.records.command import cache, choices, config, history, report, trials
 from tileyard.verbs.reduce.command import reduce
-from tileyard.verbs.regress.command import bisect, regress
+from tileyard.verbs.regress.command import regress
 from tileyard.verbs.serve.command import serve
 from tileyard.verbs.site import command as site
 from tileyard.verbs.strategies import command as strategies
-from tileyard.verbs.test.command import plan, test
+from tileyard.verbs.test.command import test
 from tileyard.verbs.trace import command as trace_command
-from tileyard.verbs.tune.command import run as run_command
 from tileyard.verbs.tune.command import tune
 
 app = typer.Typer(
@@ -163,35 +162,35 @@ class Given:
 COMMANDS: tuple[tuple[str, Callable[..., int | None], str | None], ...] = (
     ("demo", tune.demo, None),
     ("tune", tune.tune, None),
-    ("run", run_command.run_config, None),
+    ("run", tune.run_config, None),
     ("test", test.run_suite, None),
     ("check", check.check, None),
     ("look", look.look, None),
     ("passes", passes.passes, None),
     ("reduce", reduce.reduce, None),
     ("compile", compile_command.compile_configs, None),
-    ("plan", plan.plan, None),
+    ("plan", test.plan, None),
     ("history", history.history, None),
     ("site", site.site, None),
-    ("show", show.show, None),
+    ("show", trials.show, None),
     ("report", report.report, None),
     ("trace", trace_command.trace, None),
     ("export", choices.export, None),
     ("import", choices.import_, None),
-    ("inspect", inspect.inspect, None),
+    ("inspect", compile_command.inspect, None),
     ("regress", regress.regress, None),
     (
         "static",
         regress.regress,
         "Compare what two compilers made of the same kernels: short for regress --static.",
     ),
-    ("bisect", bisect.bisect, None),
+    ("bisect", regress.bisect, None),
     ("doctor", doctor.doctor, None),
     ("config", config.config, None),
     ("lease", lease_help.describe, "Run any command while holding devices."),
     ("exec", exec_help.describe, "Run a script that was written for a GPU on the CPU."),
     ("bundle", bundle.bundle, None),
-    ("run-artifact", run_artifact.run_artifact, None),
+    ("run-artifact", compile_command.run_artifact, None),
     ("serve", serve.serve, None),
     ("agent", agent.agent, None),
 )

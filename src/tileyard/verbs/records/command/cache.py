@@ -4,11 +4,16 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tileyard.show.typed import AsJson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tileyard.artifacts.collection import Collection
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -47,7 +52,6 @@ def gc(
     from tileyard.show.values import parse_bytes
     from tileyard.store import events
     from tileyard.store.trials import has_store, open_store
-    from tileyard.verbs.records.view import print_collection
     from tileyard.workers.run_records import sweep_runs
 
     if not max_size and keep_days is None:
@@ -65,3 +69,23 @@ def gc(
         sweep_runs(ObjectStore(home / "objects"))
     present(done, json, print_collection, home)
     return 0
+
+
+def print_collection(console: "Console", done: "Collection", home: Path) -> None:
+    """Print one line for each kind of removed thing, and one for the total."""
+    from rich.text import Text
+
+    from tileyard.show.words import clean_line, format_bytes
+
+    for freed in done.freed:
+        size = format_bytes(freed.size)
+        console.print(Text(f"{size:>9}  {freed.count} {clean_line(freed.what)}"), soft_wrap=True)
+    verb = "would free" if done.is_dry else "freed"
+    line = (
+        f"{verb} {format_bytes(done.freed_bytes)} in {home}, {format_bytes(done.kept_bytes)} stay"
+    )
+    console.print(Text(clean_line(line)), soft_wrap=True)
+    if done.in_use_bytes:
+        why = "a run that goes on may use it" if done.pinned_since else "it was used meanwhile"
+        line = f"{format_bytes(done.in_use_bytes)} more should go and stay: {why}"
+        console.print(Text(line, style="yellow"), soft_wrap=True)

@@ -1,4 +1,6 @@
-"""``tileyard trials``: lists recorded trials, and carries them from one data directory to another."""
+"""``tileyard trials`` lists recorded trials, and carries them from one data directory to another; ``tileyard
+show`` shows one.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from tileyard.show.typed import AsJson, Rows, Subject, typed
 
 if TYPE_CHECKING:
     from tileyard.base.model import Trial
+
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -139,4 +142,26 @@ def import_(
         fresh = import_trials(home, store, found, choices)
     known = f", {len(found) - len(fresh)} were here already" if len(found) > len(fresh) else ""
     print(f"{count_of(len(fresh), 'trial')} imported into {home}{known}")
+    return 0
+
+
+def show(
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="The trial's id, or the beginning of it.")
+    ],
+    *,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Leave out the Program and the generated code.")
+    ] = False,
+    json: AsJson = False,
+) -> int:
+    """Show one trial: its record, its log, its Program and the generated code."""
+    from tileyard.show.opening import open_store, present
+    from tileyard.verbs.tune.plan.deciding import add_deciding, find_deciding
+    from tileyard.verbs.tune.view.trials import print_trial
+
+    with open_store() as (store, home):
+        found = store.get_trial(trial)
+        shown = add_deciding(found, find_deciding(store, [found]))
+    present(shown, json, print_trial, home, source=not brief, deciding=shown.finals)
     return 0

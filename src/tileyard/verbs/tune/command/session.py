@@ -1,6 +1,12 @@
-"""A tuning run on the command line: progress, result, exit status."""
+"""A tuning run on the command line: progress, result, exit status, generated text."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
+from tileyard.artifacts.manifest import find_artifact
 from tileyard.artifacts.objects import ObjectStore
+from tileyard.base.errors import UsageError
+from tileyard.base.model import BuildKey, SourceLine
 from tileyard.pages.opening import open_report, tell_report
 from tileyard.show.console import Console
 from tileyard.show.guarding import INTERRUPTED
@@ -8,7 +14,8 @@ from tileyard.show.kernel_options import EmittedText
 from tileyard.show.opening import load_settings, open_picture, present, print_json
 from tileyard.show.session import carry_out
 from tileyard.show.values import FilePath
-from tileyard.verbs.tune.command.emitting import emit_text
+from tileyard.show.words import annotate, make_visible
+from tileyard.targets.registry import list_texts
 from tileyard.verbs.tune.options import StartTable, StartTune
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study
@@ -68,3 +75,22 @@ def run_config(
         lines = record.entry.lines if record is not None else {}
         emit_text(trial.keys.build, emit, settings.home, lines)
     return result.exit_status
+
+
+def emit_text(
+    build: BuildKey, wanted: EmittedText, home: Path, lines: Mapping[int, SourceLine]
+) -> None:
+    """Print a build's text, with the user's ``lines`` where C names them. Raises UsageError without text."""
+    artifact = find_artifact(build, ObjectStore(home / "objects")) if build else None
+    if artifact is None:
+        raise UsageError("nothing was built, so nothing was generated")
+    files = list_texts()
+    name = files[wanted]
+    if name not in artifact.manifest.files:
+        there = [word for word, file in files.items() if file in artifact.manifest.files]
+        raise UsageError(
+            f"no {name} was generated for {artifact.manifest.target}",
+            f"there is: {', '.join(there)}",
+        )
+    text = artifact.file(name).read_text(encoding="utf-8")
+    print(make_visible(annotate(text, lines) if name.endswith(".c") else text), end="")
