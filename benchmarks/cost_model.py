@@ -32,8 +32,14 @@ from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
 from tileyard.verbs.tune.plan.strategies.base import OF_BINARIES, Points
 from tileyard.verbs.tune.plan.strategies.bayes import Bayes
-from tileyard.verbs.tune.plan.strategies.costs import USUAL, Floats, learn, list_amounts, predict
-from tileyard.verbs.tune.plan.strategies.model import Model
+from tileyard.verbs.tune.plan.strategies.model import (
+    USUAL,
+    Floats,
+    Model,
+    learn,
+    list_amounts,
+    predict,
+)
 
 FIRST = 5
 """Predicted configs, of which the best is rated."""

@@ -25,7 +25,7 @@ from tileyard.base.model import Keys, Outcome
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.timeline import fold_timeline
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 from tileyard.verbs.tune.view.page import describe_studies
 
 TIMES = 5

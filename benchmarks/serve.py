@@ -48,7 +48,7 @@ from tileyard.base.model import (
 from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
 from tileyard.store.trials import open_store
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 TRIALS, OF_RUN, UNDER_WAY, LARGE = 1_000_000, 1_000, 5_000, 5_000
 BEGAN_S = 1.7e9

@@ -58,7 +58,7 @@ from tileyard.verbs.tune.plan.recorded.replay import Replayed, as_trial
 from tileyard.verbs.tune.plan.recorded.replaying import SPARE, Arena
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.strategies.base import FOREIGN, STRATEGIES, make_strategy
-from tileyard.verbs.tune.result.replayed import CHECKPOINTS, Replay
+from tileyard.verbs.tune.result import CHECKPOINTS, Replay
 from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format_score
 
 SPACES = Path(__file__).parent / "spaces"

@@ -20,7 +20,7 @@ from tileyard.store.events import EventLog
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Place, Study
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 LIMITS = Limits(run_s=5.0, build_s=5.0, memory_bytes=4 << 30)
 FAULTS = {3: "wrong", 5: "segv", 11: "refused", 17: "error"}

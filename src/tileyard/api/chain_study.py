@@ -13,7 +13,7 @@ from tileyard.base.settings import Settings
 from tileyard.show.console import Console
 from tileyard.verbs.exec.plan.grounds import Studied, StudyOrder, read_wishes
 from tileyard.verbs.tune.options import StartTune, TuneRequest
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study, say_leader
 from tileyard.workers.protocol import AuthorReply, AuthorRequest

@@ -39,7 +39,7 @@ from tileyard.targets.registry import find_needs, make_target
 from tileyard.verbs.compile.options import CompileOptions, StartCompile, start_compile
 from tileyard.verbs.tune.options import StartTune
 from tileyard.verbs.tune.plan.space import choose_kernel
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 from tileyard.verbs.tune.view.compiled import print_compiled
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.workers.author import Author

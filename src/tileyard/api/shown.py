@@ -18,7 +18,7 @@ from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.plan import print_prediction
 from tileyard.verbs.test.view.suite import print_suite
 from tileyard.verbs.test.view.words import describe_end
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 from tileyard.verbs.tune.view.compiled import count_ends, print_compiled
 from tileyard.verbs.tune.view.study import NOTEBOOK_ROWS, NOTEBOOK_WIDTH
 

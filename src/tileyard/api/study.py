@@ -35,7 +35,7 @@ from tileyard.verbs.tune.options import (
     start_table,
     start_tune,
 )
-from tileyard.verbs.tune.result.records import CurvePoint, Final, StudyResult, TableResult, Tradeoff
+from tileyard.verbs.tune.result import CurvePoint, Final, StudyResult, TableResult, Tradeoff
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study, render_study
 from tileyard.verbs.tune.view.table import print_dispatch, render_dispatch

@@ -30,7 +30,7 @@ from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.regress.view.regress import print_regression
 from tileyard.verbs.test.command.predicting import predict_run
 from tileyard.verbs.test.command.session import run_suite
-from tileyard.verbs.test.options.test import PlanOptions, TestOptions
+from tileyard.verbs.test.options import PlanOptions, TestOptions
 from tileyard.verbs.test.plan.plan import Prediction
 from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.suite import print_suite

@@ -26,7 +26,7 @@ from tileyard.verbs.check.view.findings import NotChecked, SyncReport
 from tileyard.verbs.regress.result import Regression
 from tileyard.verbs.test.plan.plan import predict
 from tileyard.verbs.test.result.result import Expected
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 from tileyard.workers.protocol import SyncChecked
 
 ESCAPE = "\x1b[31mred"

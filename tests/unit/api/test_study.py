@@ -16,7 +16,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.settings import Settings
 from tileyard.show.notebook import LINES, NotebookView
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 
 def make_study(found: StudyResult, home: Path) -> Study:

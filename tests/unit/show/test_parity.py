@@ -19,8 +19,8 @@ from tileyard.verbs.check.options import CheckOptions
 from tileyard.verbs.compile.options import CompileOptions
 from tileyard.verbs.regress.options.regress import BisectOptions, RegressOptions
 from tileyard.verbs.strategies.command import CompareOptions
-from tileyard.verbs.test.options import test as suites
-from tileyard.verbs.test.options.test import PlanOptions
+from tileyard.verbs.test import options as suites
+from tileyard.verbs.test.options import PlanOptions
 from tileyard.verbs.tune.options import RunOptions, TuneArguments, TuneOptions
 
 RECORDS: Mapping[str, type] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.verbs.test.options.test import start_test
+from tileyard.verbs.test.options import start_test
 from tileyard.verbs.tune.options import start_tune
 
 SANITIZED = "cpu:native,sanitize=1"

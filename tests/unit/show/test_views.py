@@ -42,7 +42,7 @@ from tileyard.base.settings import Settings
 from tileyard.show.progress import Progress
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import format_rate, format_seconds, format_time
-from tileyard.verbs.tune.result.records import (
+from tileyard.verbs.tune.result import (
     CompileResult,
     Control,
     Final,

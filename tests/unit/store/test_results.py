@@ -12,7 +12,7 @@ from tests.unit.show.test_views import result
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.store.events import EventLog, find_run_file, run_file
 from tileyard.store.results import find_last_run, has_result, keep_result, read_result
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 
 def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:

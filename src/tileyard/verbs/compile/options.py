@@ -42,7 +42,7 @@ from tileyard.show.options import (
     read_options,
 )
 from tileyard.show.values import FilePath, Names, Pairs, Size, read_values, refuse_unused
-from tileyard.verbs.test.options.suites import (
+from tileyard.verbs.test.options import (
     ParameterValues,
     PolicyName,
     Selected,
@@ -52,7 +52,7 @@ from tileyard.verbs.test.options.suites import (
 from tileyard.verbs.tune.options import ALL_CONFIGS, TuneRequest, make_request
 
 if TYPE_CHECKING:
-    from tileyard.verbs.tune.result.records import CompileResult  # noqa: F401 - of the verb, in quotes
+    from tileyard.verbs.tune.result import CompileResult  # noqa: F401 - of the verb, in quotes
 
 OF_SUITES = ("policy", "select", "skip", "set", "target", "toolchain", "golden_threads", "hosts")
 OF_TREES = ("bin", "python", "prefix", "cpu_arch", "driver", "require")
@@ -151,7 +151,7 @@ class StartCompile(KernelVerb["CompileResult"], kw_only=True):
     """
 
     opener = "tileyard.verbs.compile.plan.opening:open_compile"
-    result = "tileyard.verbs.tune.result.records:CompileResult"
+    result = "tileyard.verbs.tune.result:CompileResult"
     kept = "what was built is kept; run the same command again to continue"
 
     request: TuneRequest

@@ -1,4 +1,4 @@
-"""Compares strategies on recorded spaces."""
+"""Compares strategies on recorded spaces: the work, and its results."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from functools import partial
 from inspect import getdoc
 from pkgutil import resolve_name
 
-from tileyard.verbs.strategies.result import Comparison, Known, Standing
+from tileyard.base.model import Record
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.recorded.files import read_space
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
@@ -17,7 +17,34 @@ from tileyard.verbs.tune.plan.strategies.base import (
     make_strategy,
     require_gain,
 )
-from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.tune.result import Replay
+
+
+class Known(Record):
+    """A strategy, and what it does in one sentence; ``is_default``: a study has it if none is named."""
+
+    name: str
+    description: str
+    is_default: bool
+
+
+class Standing(Record):
+    """A strategy over all spaces: the mean of its scores, and on how many spaces its score is the best.
+    ``score`` is None if no space has one.
+    """
+
+    strategy: str
+    score: float | None
+    wins: int
+    spaces: int
+
+
+class Comparison(Record):
+    """The replays, space by space, and the strategies, the best first."""
+
+    replays: tuple[Replay, ...]
+    standings: tuple[Standing, ...]
+
 
 OWN = tuple(name for name in STRATEGIES if name not in FOREIGN)
 """The strategies that are compared if none is named."""

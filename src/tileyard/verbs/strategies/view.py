@@ -6,8 +6,8 @@ from rich.console import Console
 
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
-from tileyard.verbs.strategies.result import Comparison, Known
-from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.strategies.plan import Comparison, Known
+from tileyard.verbs.tune.result import Replay
 from tileyard.verbs.tune.view.replay import (
     format_bounds,
     format_regret,

@@ -99,7 +99,7 @@ from tileyard.targets.registry import find_needs
 
 if TYPE_CHECKING:
     from tileyard.base.settings import Settings
-    from tileyard.verbs.tune.result.records import StudyResult, TableResult  # noqa: F401
+    from tileyard.verbs.tune.result import StudyResult, TableResult  # noqa: F401
 
 Shapes: TypeAlias = (
     str | os.PathLike[str] | Mapping[str, Mapping[str, object]] | Sequence[Mapping[str, object]]
@@ -583,7 +583,7 @@ class StartTune(KernelVerb["StudyResult"], kw_only=True):
     """
 
     opener = "tileyard.verbs.tune.plan.opening:open_tune"
-    result = "tileyard.verbs.tune.result.records:StudyResult"
+    result = "tileyard.verbs.tune.result:StudyResult"
     is_timing = True
 
     request: TuneRequest
@@ -602,7 +602,7 @@ class StartTable(Verb["TableResult"], kw_only=True):
     """
 
     opener = "tileyard.verbs.tune.plan.opening:open_tables"
-    result = "tileyard.verbs.tune.result.records:TableResult"
+    result = "tileyard.verbs.tune.result:TableResult"
 
     tune: StartTune
     shapes: tuple[Shape, ...]

@@ -43,7 +43,7 @@ from tileyard.verbs.regress.plan.causes import MOST_COMMITS
 from tileyard.verbs.regress.plan.revisions import Project
 from tileyard.verbs.site.plan import folder
 from tileyard.verbs.site.result import Subject
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 ROOT = Path(__file__).parents[4]
 HOSTILE = "<script>alert(1)</script>/../../escape\u202e\"'&\n"

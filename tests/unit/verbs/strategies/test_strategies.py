@@ -16,7 +16,7 @@ from tileyard.show.view import RunView
 from tileyard.verbs.strategies.plan import compare, list_strategies
 from tileyard.verbs.tune.plan.recorded.files import write_space
 from tileyard.verbs.tune.plan.strategies.base import STRATEGIES
-from tileyard.verbs.tune.result.replayed import Replay, Score
+from tileyard.verbs.tune.result import Replay, Score
 from tileyard.verbs.tune.view.progress import ReplayLayout
 
 COMPARE = ["strategies", "compare", "valley.jsonl"]

@@ -8,7 +8,7 @@ import typer
 from tileyard.base.errors import UsageError
 from tileyard.show.typed import AsJson, TimesFile, typed
 from tileyard.show.values import read_names, read_texts
-from tileyard.verbs.test.options.suites import (
+from tileyard.verbs.test.options import (
     EXPECTED_TIMES,
     ParameterValues,
     PolicyName,
@@ -135,7 +135,7 @@ def matrix(  # noqa: PLR0913 - options, by keyword only
     """
     from tileyard.show.words import parse_duration_s
     from tileyard.verbs.ci.command.session import cut
-    from tileyard.verbs.test.options.suites import Wish
+    from tileyard.verbs.test.options import Wish
 
     if (jobs is None) == (not max_time):
         raise UsageError(

@@ -41,7 +41,7 @@ from tileyard.verbs.ci.plan.workflow_duplicates import (
 from tileyard.verbs.ci.plan.workflow_work import GUESSES_S
 from tileyard.verbs.ci.view import print_duplicates, print_matrix
 from tileyard.verbs.test.command.listing import read_whole
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.budget import Bounds, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.content import Change, Contents, find_root, parse_changed
 from tileyard.verbs.test.plan.durations import learn_imported

@@ -23,7 +23,7 @@ from tileyard.base.strict import Strict, decode
 from tileyard.devices.base import class_of
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, DEFAULT_TARGET
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.budget import target_of
 from tileyard.verbs.test.plan.choosing import choose, find_policy
 from tileyard.verbs.test.plan.content import (

@@ -66,7 +66,7 @@ def _pack_suite(
     from msgspec.structs import replace
 
     from tileyard.verbs.test.command.session import pack
-    from tileyard.verbs.test.options.test import TestOptions, start_test
+    from tileyard.verbs.test.options import TestOptions, start_test
 
     shared = {name: options[name] for name in OF_SUITES}  # type: ignore[literal-required]  # they are
     start = start_test(suite, cast(TestOptions, shared))

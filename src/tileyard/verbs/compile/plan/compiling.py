@@ -19,7 +19,7 @@ from tileyard.verbs.test.result.result import Suite, SuiteCase
 from tileyard.verbs.tune.plan.deciding import Sweep, make_cases
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
 from tileyard.verbs.tune.plan.tuning import PackedSpace
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 from tileyard.workers.protocol import RunEntry
 
 

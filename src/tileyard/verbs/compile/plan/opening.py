@@ -6,7 +6,7 @@ from tileyard.base.model import Side
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import use_hosts
 from tileyard.verbs.compile.options import StartCompile
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 
 if TYPE_CHECKING:
     from tileyard.service.runs import Plan

@@ -12,7 +12,7 @@ from tileyard.show.kernel_options import USUAL_MARGIN, AnyTarget, Picture, Small
 from tileyard.show.typed import AsJson, Rows, TimesFile
 from tileyard.show.values import parse_share
 from tileyard.show.words import parse_duration_s
-from tileyard.verbs.test.options.suites import ONLY_CLASS
+from tileyard.verbs.test.options import ONLY_CLASS
 
 
 def history(  # noqa: PLR0913 - options, by keyword only

@@ -33,7 +33,7 @@ from tileyard.show.options import (
     Text,
 )
 from tileyard.show.values import FilePath, Names, Share, parse_share, refuse_unused
-from tileyard.verbs.test.options.suites import Selected
+from tileyard.verbs.test.options import Selected
 
 Scripts = Annotated[
     bool,

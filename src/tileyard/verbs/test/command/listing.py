@@ -13,7 +13,7 @@ from tileyard.engine.authors import Author, Authors, WorkerAuthor
 from tileyard.engine.hosting import KIND
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, find_needs
-from tileyard.verbs.test.options.test import StartTest, TestOptions, start_test
+from tileyard.verbs.test.options import StartTest, TestOptions, start_test
 from tileyard.verbs.test.plan.budget import Bounds, expect_all, look_ahead, target_of
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import read_times

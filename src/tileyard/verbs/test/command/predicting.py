@@ -14,8 +14,7 @@ from tileyard.show.options import complete, fill, read_options
 from tileyard.show.values import refuse_unused
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND
-from tileyard.verbs.test.options.suites import EVERYTHING, Wish
-from tileyard.verbs.test.options.test import PlanOptions
+from tileyard.verbs.test.options import EVERYTHING, PlanOptions, Wish
 from tileyard.verbs.test.plan.budget import (
     Bounds,
     Outlook,

@@ -19,7 +19,7 @@ from tileyard.show.opening import load_settings, print_json, read_run_times
 from tileyard.show.options import complete
 from tileyard.show.session import Carry, carry_on, carry_out
 from tileyard.show.words import clean_line
-from tileyard.verbs.test.options.test import StartTest, TestOptions, start_test
+from tileyard.verbs.test.options import StartTest, TestOptions, start_test
 from tileyard.verbs.test.result.result import SuiteResult
 from tileyard.verbs.test.view.junit import write_junit
 from tileyard.verbs.test.view.markdown import annotations, write_step_summary

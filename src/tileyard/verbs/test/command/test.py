@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 import typer
 
 from tileyard.show.typed import AsJson
-from tileyard.verbs.test.options.test import PlanOptions, TestOptions
+from tileyard.verbs.test.options import PlanOptions, TestOptions
 
 
 def run_suite(

@@ -12,7 +12,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import INFRASTRUCTURE, WELL, CommandWork, Outcome, Record
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.choosing import choose, find_policy, find_uncovered
 from tileyard.verbs.test.plan.durations import Known, expect, learn
 from tileyard.verbs.test.plan.pieces import NO_COSTS, Costs, Shard, measure_shards, take_shard

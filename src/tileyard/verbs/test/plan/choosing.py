@@ -17,7 +17,7 @@ from tileyard.base.model import KernelWork
 from tileyard.base.quarantine import find_idle, find_quarantined, fits
 from tileyard.base.wording import count_of
 from tileyard.ir.dtypes import DTYPES
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.result.result import LeftOut, Policy, Selection, Suite, SuiteCase
 
 _WORD = re.compile(r"[^\s()]+")

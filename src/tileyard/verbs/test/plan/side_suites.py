@@ -31,7 +31,7 @@ from tileyard.base.wording import count_of
 from tileyard.engine.programs import CASE, place_toolchain
 from tileyard.targets.command.given import StepSite
 from tileyard.targets.registry import COMMAND
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.budget import hold_one
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.files.steps import double

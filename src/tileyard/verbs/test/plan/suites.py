@@ -48,8 +48,7 @@ from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
 from tileyard.targets.command.given import StepSite, find_site, tell_site
 from tileyard.targets.registry import COMMAND, find_needs, is_timed
-from tileyard.verbs.test.options.suites import Wish
-from tileyard.verbs.test.options.test import StartTest
+from tileyard.verbs.test.options import StartTest, Wish
 from tileyard.verbs.test.plan.budget import (
     Bounds,
     Outlook,

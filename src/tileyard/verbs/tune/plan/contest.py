@@ -41,7 +41,7 @@ from tileyard.verbs.tune.plan.finals import (
 )
 from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.silicon import Alike
-from tileyard.verbs.tune.result.records import Final, Incumbent, one_per_binary
+from tileyard.verbs.tune.result import Final, Incumbent, one_per_binary
 
 STUDY = "study"
 MOST_DISTURBED = 0.25

@@ -21,7 +21,7 @@ from tileyard.measure.paired import (
     select_undisturbed,
 )
 from tileyard.measure.statistics import is_clearly_above, is_clearly_slower, median_interval, spread
-from tileyard.verbs.tune.result.records import Control, Final
+from tileyard.verbs.tune.result import Control, Final
 
 MARGIN = 1.05
 """On an undisturbed device a config may win if its interval begins within this factor of the best's end."""

@@ -14,7 +14,7 @@ from tileyard.targets.own_sources import find_excess, read_reported
 from tileyard.targets.registry import find_needs
 from tileyard.verbs.tune.plan.finals import contender_margin, fit_finalists, judge_finals
 from tileyard.verbs.tune.plan.tradeoffs import list_undominated
-from tileyard.verbs.tune.result.records import StudyResult, Tradeoff
+from tileyard.verbs.tune.result import StudyResult, Tradeoff
 
 Facts = Mapping[str, float]
 NO_FACTS: Final[Facts] = {}

@@ -11,7 +11,7 @@ from tileyard.service.bench import Bench
 from tileyard.service.choosing import find_devices
 from tileyard.service.revision import find_revision
 from tileyard.verbs.tune.options import StartTable, StartTune
-from tileyard.verbs.tune.result.records import StudyResult, TableResult
+from tileyard.verbs.tune.result import StudyResult, TableResult
 
 if TYPE_CHECKING:
     from tileyard.service.runs import Plan

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tileyard.base.model import WELL, Device, Measurement, Outcome, Record, Trial
 from tileyard.devices.foreign import QUEUE_KIND
-from tileyard.verbs.tune.result.records import KeptOut
+from tileyard.verbs.tune.result import KeptOut
 
 MARGIN = 1.03
 """Devices are alike unless their ratio's interval exceeds this factor, well below the finals' margin."""

@@ -30,7 +30,7 @@ from tileyard.verbs.tune.plan.strategies.base import (
     require_gain,
 )
 from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
-from tileyard.verbs.tune.result.records import evaluate
+from tileyard.verbs.tune.result import evaluate
 from tileyard.workers.protocol import (
     AnswerT,
     CheckConfigs,

@@ -32,7 +32,7 @@ from tileyard.verbs.tune.plan.deciding import Sweep, is_screening, make_cases
 from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.silicon import split_by_silicon
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 
 
 class Place(Record):

@@ -20,7 +20,7 @@ from tileyard.base.model import WELL, Batch, Case, Device, KernelWork, Outcome, 
 from tileyard.verbs.tune.options import Shape, TuneRequest
 from tileyard.verbs.tune.plan.finals import Verdict, judge_finals, list_complete
 from tileyard.verbs.tune.plan.study import Study
-from tileyard.verbs.tune.result.records import CurvePoint, StudyResult, TableResult, TableRow
+from tileyard.verbs.tune.result import CurvePoint, StudyResult, TableResult, TableRow
 
 Served = Mapping[str, frozenset[int]]
 """The numbers of the shapes that each config serves well enough, by the config's name."""

@@ -23,7 +23,7 @@ from tileyard.verbs.tune.plan.strategies.base import FOREIGN
 from tileyard.verbs.tune.plan.study import Study
 from tileyard.verbs.tune.plan.table import ShapeStudy, Studies
 from tileyard.verbs.tune.plan.tuning import open_study
-from tileyard.verbs.tune.result.records import TableResult
+from tileyard.verbs.tune.result import TableResult
 
 REASONS: tuple[StopReason, ...] = ("budget", "gain", "done")
 """Why a run of several studies ended: the first that holds for one of them."""

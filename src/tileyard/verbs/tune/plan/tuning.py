@@ -49,7 +49,7 @@ from tileyard.verbs.tune.plan.starting import (
 from tileyard.verbs.tune.plan.strategies.ahead import Ahead
 from tileyard.verbs.tune.plan.strategies.base import Foresees, Points, Work, weigh
 from tileyard.verbs.tune.plan.study import Place, Study
-from tileyard.verbs.tune.result.records import CompileResult, StudyResult
+from tileyard.verbs.tune.result import CompileResult, StudyResult
 from tileyard.workers.protocol import CountWork, Failed, MakeGolden, RunEntry
 from tileyard.workers.run_records import find_run
 

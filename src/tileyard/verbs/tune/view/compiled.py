@@ -25,7 +25,7 @@ from tileyard.show.words import (
 )
 from tileyard.targets.own_sources import PADDING, Resources, read_reported
 from tileyard.verbs.test.view.words import group_by
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 
 if TYPE_CHECKING:
     from tileyard.artifacts.manifest import Artifact

@@ -30,8 +30,7 @@ from tileyard.show.figure import (
 )
 from tileyard.show.words import clean_line, find_unit, format_config, format_seconds
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
-from tileyard.verbs.tune.result.records import StudyResult
-from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.tune.result import Replay, StudyResult
 from tileyard.verbs.tune.view.compiled import group_failures
 from tileyard.verbs.tune.view.landscape import Cell, Tried, map_parameters
 from tileyard.verbs.tune.view.picture import (

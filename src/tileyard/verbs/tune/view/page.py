@@ -36,7 +36,7 @@ from tileyard.show.words import (
     join_numbers,
     why,
 )
-from tileyard.verbs.tune.result.records import (
+from tileyard.verbs.tune.result import (
     Final,
     Incumbent,
     StudyResult,

@@ -8,9 +8,8 @@ from functools import cached_property
 from itertools import accumulate, islice
 
 from tileyard.base.model import WELL, Measurement, Record, Trial, Value
-from tileyard.verbs.tune.result.records import Final as Finalist
-from tileyard.verbs.tune.result.records import StudyResult
-from tileyard.verbs.tune.result.replayed import Replay
+from tileyard.verbs.tune.result import Final as Finalist
+from tileyard.verbs.tune.result import Replay, StudyResult
 from tileyard.verbs.tune.view.landscape import (
     Effect,
     Map,

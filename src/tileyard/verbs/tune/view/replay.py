@@ -10,7 +10,7 @@ from rich.console import Console
 from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.show.words import format_time
-from tileyard.verbs.tune.result.replayed import End, Regret, Replay, Score
+from tileyard.verbs.tune.result import End, Regret, Replay, Score
 
 
 def print_replay(console: Console, found: Replay) -> None:

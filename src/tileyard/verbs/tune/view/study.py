@@ -25,7 +25,7 @@ from tileyard.show.words import (
     join_numbers,
     outcome_style,
 )
-from tileyard.verbs.tune.result.records import (
+from tileyard.verbs.tune.result import (
     CompileResult,
     Final,
     Incumbent,

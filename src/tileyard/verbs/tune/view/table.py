@@ -16,7 +16,7 @@ from tileyard.show.words import (
     format_share,
     format_time,
 )
-from tileyard.verbs.tune.result.records import CurvePoint, TableResult
+from tileyard.verbs.tune.result import CurvePoint, TableResult
 from tileyard.verbs.tune.view.study import (
     BUSY_TEXT,
     NOTEBOOK_WIDTH,

@@ -28,7 +28,7 @@ from tileyard.show.words import (
     outcome_style,
 )
 from tileyard.targets.registry import PROGRAM_FILE
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 from tileyard.workers.run_records import find_run
 
 TIMES_NS = ("median_ns", "low_ns", "high_ns")

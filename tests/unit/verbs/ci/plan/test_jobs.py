@@ -24,7 +24,7 @@ from tileyard.verbs.ci.plan.jobs import (
     parse_selection,
     read_jobs,
 )
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.content import Change
 from tileyard.verbs.test.plan.pieces import parse_shard, take_shard

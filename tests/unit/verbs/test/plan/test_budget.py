@@ -11,7 +11,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, KernelWork, Outcome, Step
 from tileyard.base.quarantine import Quarantine
 from tileyard.store.base import RunTime
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.budget import (
     Bounds,
     CaseFacts,

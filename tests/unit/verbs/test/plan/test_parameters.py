@@ -9,7 +9,7 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork
 from tileyard.base.settings import Settings, read_settings
-from tileyard.verbs.test.options.suites import Wish
+from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.durations import learn_imported
 from tileyard.verbs.test.plan.imports import ImportedTime

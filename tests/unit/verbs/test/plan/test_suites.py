@@ -15,7 +15,7 @@ from tileyard.base.settings import Settings
 from tileyard.service.bench import Bench
 from tileyard.service.opened import carry_out
 from tileyard.targets.command.given import VARIABLE
-from tileyard.verbs.test.options.test import start_test
+from tileyard.verbs.test.options import start_test
 from tileyard.verbs.test.plan import suites
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.result.achieved import Achieved, Span

@@ -9,7 +9,7 @@ from tileyard.base.events import StopReason
 from tileyard.base.model import Limits, Outcome, Value
 from tileyard.verbs.tune.plan.deciding import Sweep, make_cases, name_config
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 
 LIMITS = Limits(build_s=7.0)
 

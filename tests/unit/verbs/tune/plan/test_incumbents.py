@@ -19,7 +19,7 @@ from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace, open_space
 from tileyard.verbs.tune.plan.starting import begin_with_incumbents
 from tileyard.verbs.tune.plan.strategies.base import Points
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 from tileyard.workers.protocol import Space
 
 OUTCOMES = 100

@@ -32,7 +32,7 @@ from tileyard.verbs.tune.plan.deciding import find_deciding
 from tileyard.verbs.tune.plan.goals import TIME_ALONE, Goals
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.study import Study
-from tileyard.verbs.tune.result.records import StudyResult
+from tileyard.verbs.tune.result import StudyResult
 from tileyard.verbs.tune.view.trials import list_trials
 
 

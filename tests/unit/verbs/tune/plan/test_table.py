@@ -38,7 +38,7 @@ from tileyard.verbs.tune.plan.table import (
     find_fewest,
 )
 from tileyard.verbs.tune.plan.tables import open_table
-from tileyard.verbs.tune.result.records import TableResult
+from tileyard.verbs.tune.result import TableResult
 
 DEVICE = Device(name="cpu:0", kind="cpu", identity="x")
 SHAPES = 7

@@ -10,7 +10,7 @@ from rich.console import Console
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import BuildKey, Outcome
 from tileyard.targets.own_sources import Resources
-from tileyard.verbs.tune.result.records import CompileResult
+from tileyard.verbs.tune.result import CompileResult
 from tileyard.verbs.tune.view.compiled import print_compiled
 
 FIRST = Resources(

@@ -16,7 +16,7 @@ from tileyard.base.model import Outcome
 from tileyard.cli.main import main
 from tileyard.show.figure import CHANGE
 from tileyard.verbs.tune.plan.recorded.files import write_space
-from tileyard.verbs.tune.result.records import Incumbent, StudyResult
+from tileyard.verbs.tune.result import Incumbent, StudyResult
 from tileyard.verbs.tune.view.figure import PANELS, draw_study, render_study
 
 pytestmark = pytest.mark.slow

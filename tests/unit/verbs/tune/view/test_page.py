@@ -17,7 +17,7 @@ from tileyard.pages.charts import Chart
 from tileyard.pages.report import render_report
 from tileyard.pages.run_log import RunLog
 from tileyard.show.view import RunView
-from tileyard.verbs.tune.result.records import Control, Final, Incumbent, StudyResult, Tradeoff
+from tileyard.verbs.tune.result import Control, Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
 from tileyard.verbs.tune.view.study import list_lines, say_met
 from tileyard.verbs.tune.view.table_page import describe_shapes

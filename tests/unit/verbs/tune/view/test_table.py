@@ -8,7 +8,7 @@ from rich.console import Console
 from tests.unit.show.test_views import result, trial
 
 from tileyard.base.model import Outcome
-from tileyard.verbs.tune.result.records import Control, CurvePoint, TableResult, TableRow
+from tileyard.verbs.tune.result import Control, CurvePoint, TableResult, TableRow
 from tileyard.verbs.tune.view.table import print_dispatch
 
 STUDY = result()

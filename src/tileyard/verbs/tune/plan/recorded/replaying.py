@@ -15,7 +15,7 @@ from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, fin
 from tileyard.verbs.tune.plan.recorded.score import Unscored, Yardstick, make_yardstick
 from tileyard.verbs.tune.plan.recorded.space import RecordedSpace
 from tileyard.verbs.tune.plan.tradeoffs import Volume
-from tileyard.verbs.tune.result.replayed import CHECKPOINTS, End, Regret, Replay, Score
+from tileyard.verbs.tune.result import CHECKPOINTS, End, Regret, Replay, Score
 
 SPARE = 2
 """Number of times as many trials as the score is expected to take: a strategy may choose cheap ones."""

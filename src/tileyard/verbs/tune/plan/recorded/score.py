@@ -26,7 +26,7 @@ from tileyard.base.wording import count_of
 from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import Replayed
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
-from tileyard.verbs.tune.result.replayed import Score
+from tileyard.verbs.tune.result import Score
 
 START, END = 0.01, 0.95
 """Shares of the way from the median of a space to its best at which the moments begin and end."""

@@ -7,7 +7,7 @@ from tileyard.api.kernels import Shapes, infer_arguments
 from tileyard.base.errors import UsageError
 from tileyard.base.model import TensorSpec, Value
 from tileyard.store.choices import Choice
-from tileyard.verbs.tune.result.records import evaluate
+from tileyard.verbs.tune.result import evaluate
 
 ROLES = (("A", "in"), ("B", "out"))
 ARGUMENTS = {"M": 4, "N": 8, "dtype": "float16"}

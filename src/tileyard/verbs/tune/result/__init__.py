@@ -1,1 +1,0 @@
-"""What comes of it, as records."""
