@@ -288,7 +288,7 @@ def build(case: Case, folder: Path) -> float:
     import kernels_cpu
 
     from tileyard.frontend.tilelang import make_kernel
-    from tileyard.ir.text import read_program
+    from tileyard.ir.reader import read_program
     from tileyard.targets.cpu.machine import KERNEL_FILE, SOURCE_FILE
     from tileyard.targets.cpu.target import CpuTarget
     from tileyard.testing.target_cases import make_source, store_artifact

@@ -22,8 +22,7 @@ from tests.unit.show.simulated_runs import simulate
 from tests.unit.show.test_views import result, trial
 
 from tileyard.base.model import Keys, Outcome
-from tileyard.pages.report import render_report
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, render_report
 from tileyard.show.timeline import fold_timeline
 from tileyard.verbs.tune.result import StudyResult
 from tileyard.verbs.tune.view.page import describe_studies

@@ -362,7 +362,7 @@ def heard(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, s
 
 COPIES = {
     "tileyard.engine.hosts.session": AgentCopy,
-    "tileyard.processes.launch": EngineCopy,
+    "tileyard.service.client": EngineCopy,
     "tileyard.processes.supervise": WorkerCopy,
 }
 """By the module that starts it, what is a copy."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tileyard.base.errors import UnsupportedError
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,8 +15,7 @@ from tests.unit.verbs.regress.view.test_regress import RESULT
 from tests.unit.verbs.tune.view.test_figure import make_grid
 
 from tileyard.base.events import CaseEnded
-from tileyard.pages.report import render_report
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, render_report
 from tileyard.show.timeline import fold_timeline
 from tileyard.verbs.check.view.page import describe_checked
 from tileyard.verbs.regress.view.page import describe_regression

@@ -14,7 +14,7 @@ from tests.samples import choose_cases, list_contents, sampled
 from tileyard.base.model import Device
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.targets.base import Target
 from tileyard.targets.cpu.emit import keeping

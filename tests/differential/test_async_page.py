@@ -16,7 +16,7 @@ from tests.differential.conftest import TARGET
 from tests.differential.language.tabulate import reason_of
 
 from tileyard.base.errors import UnsupportedError
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

@@ -18,7 +18,8 @@ from tests.samples import choose_cases, list_contents, sampled
 
 from tileyard.base.model import Device
 from tileyard.ir.lanes import interpret_lanes
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import load_program
 

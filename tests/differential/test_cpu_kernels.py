@@ -13,7 +13,7 @@ from tests.samples import choose_cases, list_contents, sampled
 
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import Device
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import load_program

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from tileyard.base.model import Value
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Scalar, Tensor
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 
 if TYPE_CHECKING:

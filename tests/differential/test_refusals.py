@@ -10,7 +10,7 @@ import pytest
 
 from tileyard.base.errors import UnsupportedError
 from tileyard.ir.nodes import Const
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 
 if TYPE_CHECKING:
     from tileyard.frontend.tilelang import Lowered

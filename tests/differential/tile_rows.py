@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from tileyard.base.errors import InvalidProgramError, UnsupportedError
 from tileyard.ir.dtypes import DTYPES
 from tileyard.ir.nodes import AtomicKind, Program, ReduceKind
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.testing.target_cases import TargetCase
 

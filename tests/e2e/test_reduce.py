@@ -9,7 +9,8 @@ from tests.conftest import ROOT, CommandLine
 from tests.own_authors import OwnCommandLine
 from tests.reduction.planted import FOLDER, IMPORT, LARGE, PLANTED
 
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 
 pytestmark = pytest.mark.slow
 

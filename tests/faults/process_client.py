@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tileyard.base.events import Note
 from tileyard.processes.async_wire import AsyncChannel
-from tileyard.processes.launch import start_engine_process
+from tileyard.service.client import start_engine_process
 
 
 async def serve() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.base.events import Note
-from tileyard.processes.launch import start_engine_process
+from tileyard.service.client import start_engine_process
 
 CLIENT = str(Path(__file__).with_name("process_client.py"))
 DEADLINE_S = 30.0

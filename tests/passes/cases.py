@@ -6,7 +6,8 @@ import numpy as np
 
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.nodes import Const, For, Issue, Tensor
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import walk
 from tileyard.passes.base import Pass

@@ -8,7 +8,7 @@ import pytest
 from tests.passes.cases import faults_of, run_text
 
 from tileyard.ir.nodes import Buffer, Const
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 from tileyard.passes.bank_conflicts import (
     SPANS,
     count_ways,

@@ -8,7 +8,8 @@ import pytest
 from tests.passes.cases import run_text
 
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.passes.base import Pass, Passed
 from tileyard.passes.pipeline import PIPELINES
 from tileyard.workers.pass_steps import StepChecker

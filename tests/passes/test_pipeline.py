@@ -18,8 +18,8 @@ from tests.samples import sampled
 
 from tileyard.base.errors import UsageError
 from tileyard.ir.nodes import Const, Tensor
+from tileyard.ir.printer import print_program
 from tileyard.ir.syntax import ONE
-from tileyard.ir.text import print_program
 from tileyard.passes.pipeline import Step
 
 SUMS = """\

@@ -16,7 +16,8 @@ from tests.passes.cases import faults_of, make_array, reasons_of
 from tests.samples import choose_cases, list_contents, sampled
 
 from tileyard.ir.nodes import Scalar, Tensor
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.passes.pipeline import run_pipeline
 

@@ -18,7 +18,7 @@ from tests.passes.cases import (
 )
 
 from tileyard.ir.nodes import Tensor
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 
 
 @dataclass(frozen=True, kw_only=True)

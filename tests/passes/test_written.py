@@ -18,9 +18,9 @@ from tileyard.frontend.to_tilelang import write_program
 from tileyard.frontend.writable import make_writable
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Gemm, Program
+from tileyard.ir.reader import read_program
 from tileyard.ir.rewrite import rewrite
 from tileyard.ir.specs import tensor_specs
-from tileyard.ir.text import read_program
 from tileyard.ir.verify import verify
 from tileyard.measure.inputs import make_inputs
 

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.passes.base import Pass, Passed
 from tileyard.passes.pipeline import PIPELINES
 

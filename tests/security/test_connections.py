@@ -29,7 +29,7 @@ from tileyard.engine.hosts.meeting import (
     read_ticket,
 )
 from tileyard.engine.hosts.placing import Arrival
-from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.wire import MAX_MESSAGE_BYTES, encode_frame
 
 HERE = Address(host="127.0.0.1")

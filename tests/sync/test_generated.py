@@ -18,7 +18,7 @@ from tests.samples import sampled
 from tileyard.base.errors import UnsupportedError, UsageError
 from tileyard.frontend.to_tilelang import write_program
 from tileyard.ir.nodes import Atomic, Copy, For, Gemm, If, Let, Program, Reduce, Stmt, Store
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, bodies, buffer_effects, own_effects, walk
 from tileyard.passes.pipeline import Step

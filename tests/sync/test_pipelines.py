@@ -22,7 +22,8 @@ from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import CommitGroup, Issue, WaitGroup
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.trace import TracedRun
 from tileyard.ir.walk import walk
 from tileyard.sync.blocks import check_program

@@ -12,7 +12,7 @@ from tests.sync.random_runs import RandomRun
 from tileyard.base.errors import KernelFault
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.sync.blocks import schedules_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.samples import sampled
 
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.changes import Form, form_of

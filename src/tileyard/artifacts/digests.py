@@ -6,6 +6,8 @@ location and of how it was installed.
 
 A home stores such a folder's digest by the paths, sizes, inodes and change times of all its files: 40
 characters, so that files that must be read are read once, and not by each run.
+
+The files that a suite's steps name are found here, too, and packed for another machine.
 """
 
 import base64
@@ -13,7 +15,9 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,8 +27,9 @@ from typing import NoReturn
 from tileyard.artifacts.copying import unreadable
 from tileyard.artifacts.folders import add_size
 from tileyard.artifacts.objects import ObjectStore, chunks_of, digest_chunks, digest_parts
+from tileyard.artifacts.trees import Trees
 from tileyard.base.errors import HomeError, UsageError
-from tileyard.base.model import Step
+from tileyard.base.model import Digest, Step
 
 LONGEST = 1000
 """Most characters of a path: longer arguments are not paths."""
@@ -296,3 +301,38 @@ def find_named_variables(files: Iterable[str], environ: Mapping[str, str]) -> di
         for name in sorted(environ.keys() - _UNHEARD)
         if words.issuperset(_WORD.findall(name))
     }
+
+
+END = r"[^\s\"'`:;,|&<>(){}]+"
+"""What a path within a longer text consists of."""
+
+
+def list_inputs(steps: Iterable[Step], folder: Path) -> frozenset[str]:
+    """The files, folders and globs of a suite's folder that these steps name."""
+    return frozenset(name for one in steps for name in (*one.inputs, *find_named(one, folder)))
+
+
+def pack_inputs(patterns: Iterable[str], folder: Path, objects: ObjectStore) -> Digest:
+    """A tree of the files in a folder that match. Raises UsageError and HomeError."""
+    found = {file for pattern in patterns for file in find_files(folder, pattern)}
+    with tempfile.TemporaryDirectory() as name:
+        for file in sorted(file for file in found if file.is_relative_to(folder)):
+            into = Path(name, file.relative_to(folder))
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, into)
+        return Trees(objects).put(Path(name))
+
+
+def find_named(step: Step, folder: Path) -> list[str]:
+    """The files that a step names in arguments and variables without declaring them: whole arguments, and
+    files of that folder in longer texts, as ``--data={suite}/a.txt``, which it may read or write: these are
+    packed and in no key.
+    """
+    within = re.compile(re.escape(f"{folder}/") + END)
+    found = dict.fromkeys(find_arguments(step, folder))
+    for text in (*step.argv, *step.env.values()):
+        for name in within.findall(text):
+            # A path that continues with a place is not complete yet.
+            if f"{name}{{" not in text and is_file(folder, name):
+                found[name] = None
+    return list(found)

@@ -10,8 +10,7 @@ import msgspec
 from tileyard.base.decoding import decode_toml
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Record
-from tileyard.base.modes import open_file
-from tileyard.base.ownership import find_stranger
+from tileyard.base.modes import find_stranger, open_file
 
 HOST_CONFIG = Path("/etc/tileyard")
 LOCK_DIR = Path("/run/lock/tileyard")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tileyard.base.decoding import draft_of
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.base.ownership import find_stranger
+from tileyard.base.modes import find_stranger
 from tileyard.devices.base import name_user
 from tileyard.devices.locks import check_way, explaining, install_command, prepare_directory
 from tileyard.devices.occupancy import keep_from_deciding

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device
-from tileyard.base.ownership import find_stranger
+from tileyard.base.modes import find_stranger
 from tileyard.base.settings import LOCK_DIR
 from tileyard.processes.keeper.files import (
     FOLDERS,

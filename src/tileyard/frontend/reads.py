@@ -27,7 +27,7 @@ from tileyard.artifacts.digests import (
     find_named_variables,
 )
 from tileyard.artifacts.footprint import Footprint
-from tileyard.base.ownership import find_stranger
+from tileyard.base.modes import find_stranger
 
 _ROOTS = tuple(
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")

@@ -32,7 +32,7 @@ from tileyard.frontend.tir_queries import (
     without_target,
 )
 from tileyard.ir.nodes import Buffer, Const, Expr, Param, Program, Scalar, Tensor, Var
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import Effects, buffer_effects, number_statements
 from tileyard.passes.settle import settle

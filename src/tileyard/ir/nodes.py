@@ -1,6 +1,6 @@
 """The tile IR: the whole grammar on one page. Nodes are plain immutable data with no behaviour. A
 Program is one kernel at tile level: a grid of blocks that run the same body over tile-local buffers
-and global parameters. ``text.py`` prints and reads it, ``verify.py`` says what is legal,
+and global parameters. ``printer.py`` and ``reader.py`` are its text, ``verify.py`` says what is legal,
 ``interpret.py`` what it means.
 
 dtypes are TVM's names: ``bool int8..int64 uint8..uint64 float16 bfloat16 float32 float64

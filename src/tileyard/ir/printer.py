@@ -1,4 +1,4 @@
-"""Prints Programs in the language that ``text.py`` describes."""
+"""Prints Programs in the language that ``reader.py`` describes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Definitions shared by the printer and the reader of Program text; ``text.py`` describes the language."""
+"""Definitions shared by the printer and the reader of Program text; ``reader.py`` describes the language."""
 
 import keyword
 from collections.abc import Sequence

@@ -19,8 +19,7 @@ def open_report(file: FilePath, describe: str) -> Callable[[object, Path, str], 
 
     def write(result: object, home: Path, run: str) -> None:
         if file:
-            from tileyard.pages.report import render_report
-            from tileyard.pages.run_log import read_log
+            from tileyard.pages.report import read_log, render_report
 
             subjects = resolve_name(describe)(result, read_log(home, run))
             write_file(file, render_report(subjects).encode())

@@ -1,4 +1,6 @@
-"""The engine's side of a channel between processes: the same messages as in ``wire``, on asyncio."""
+"""The messages of ``wire`` on asyncio: over pipes between processes, or over streams between hosts, TCP with
+TLS or without, or a Unix socket.
+"""
 
 import asyncio
 import contextlib
@@ -147,3 +149,49 @@ class AsyncChannel:
         if self._peer_loop is not None:  # it stays readable from now on
             self._peer_loop.remove_reader(self._peer_fd)
         self._readable.wake()
+
+
+class StreamChannel:
+    """As ``AsyncChannel``: one task receives, any number may send, and cancelling loses nothing.
+    ``is_broken``: the connection ended although the other end, which may still be there, did not hang up.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.inbox = Inbox()
+        self.is_broken = False
+
+    async def send(self, record: Record) -> None:
+        """Write one message, waiting for room. Raises BrokenPipeError if nobody can read it."""
+        try:
+            self._writer.write(encode_frame(record))
+            await self._writer.drain()
+        except (OSError, RuntimeError) as error:  # RuntimeError: closed at this end
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from error
+
+    @overload
+    async def receive(self, kind: type[T]) -> T | None: ...
+    @overload
+    async def receive(self, kind: UnionType) -> Any: ...  # noqa: ANN401 - as in Channel
+    async def receive(self, kind: type[T] | UnionType) -> Any:
+        """Return what ``Channel.receive`` would; never blocks the loop."""
+        while (message := self.inbox.take(kind)) is None:
+            try:
+                data = await self._reader.read(READ_BYTES)
+            except OSError:
+                self.is_broken = True
+                return None
+            if not data:
+                return None
+            self.inbox.add(data)
+        return message
+
+    def close(self) -> None:
+        """Hang up at once; the task that receives wakes. Harmless when repeated."""
+        self._writer.transport.abort()
+        self._reader.feed_eof()
+
+
+HostChannel = AsyncChannel | StreamChannel
+"""What a session between hosts goes through."""

@@ -30,7 +30,7 @@ from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome
 from tileyard.base.modes import make_folder, write_file
 from tileyard.frontend.blame import blame_user, call_by_name, is_users
 from tileyard.frontend.no_device import assume_target
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 from tileyard.pytest_plugin.copies import Copies, describe_death, quote_output
 from tileyard.pytest_plugin.far_records import Answered, BodyStep, FunctionStep, StepResult
 from tileyard.pytest_plugin.forked import Forked, Teller, follow, make_lane, print_to, yield_cores

@@ -5,9 +5,12 @@ the caller's event loop, signal handlers and process state alone.
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Generic, assert_never
 
 import msgspec
@@ -15,8 +18,9 @@ import msgspec
 from tileyard.base.errors import EngineLostError, InterruptedRunError, TileyardError
 from tileyard.base.events import Event
 from tileyard.base.settings import Settings
+from tileyard.processes.keeper.tree import descendants_of, signal_child
 from tileyard.processes.keeper_line import JOB, find_job
-from tileyard.processes.launch import EngineProcess, start_engine_process
+from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel, open_pipes
 from tileyard.service.conversation import (
     Answer,
     ClientQuestion,
@@ -30,6 +34,53 @@ from tileyard.service.conversation import (
 from tileyard.service.opened import pack
 from tileyard.service.verbs import ResultT, Verb
 from tileyard.workers.protocol import AuthorReply, AuthorRequest
+
+CLOSE_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class EngineProcess(AbstractContextManager["EngineProcess"]):
+    """A started engine. ``channel`` leads to it; leaving the ``with`` block lets it end."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+
+    def go_on(self) -> None:
+        """Continue the engine and all processes below it if they were stopped."""
+        pid = self.process.pid
+        if self.process.poll() is None:
+            for child, parent in ((pid, os.getpid()), *descendants_of(pid)):
+                signal_child(child, parent, signal.SIGCONT)
+
+    def close(self, limit_s: float = CLOSE_LIMIT_S) -> int:
+        """Close the channel, wait for the engine's end, kill it after ``limit_s``; its workers end
+        with it. Returns its exit code, or the negative signal number. Repeatable.
+        """
+        self.channel.close()
+        self.go_on()
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def start_engine_process(argv: Sequence[str], env: Mapping[str, str]) -> EngineProcess:
+    """Start an engine in its own session, from any thread; stderr is the caller's. Raises OSError."""
+    with open_pipes() as (ours, theirs):
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**env, CHANNEL_VARIABLE: format_channel(*theirs)},
+            pass_fds=theirs,
+            start_new_session=True,  # Ctrl-C reaches the client, which tells the engine
+        )
+    return EngineProcess(process, Channel(*ours))
+
 
 AnswerQuestion = Callable[[AuthorRequest], AuthorReply]
 Listener = Callable[[Event], None]

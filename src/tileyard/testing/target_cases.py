@@ -25,8 +25,9 @@ from tileyard.ir.nodes import (
     Tensor,
     Var,
 )
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import scalar_params, tensor_specs
-from tileyard.ir.text import print_program, read_program
 from tileyard.targets.base import Array, Loaded, Source, Target
 
 _COUNT = 96

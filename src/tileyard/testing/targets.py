@@ -17,8 +17,9 @@ from tileyard.base.model import Device
 from tileyard.ir.dtypes import poison
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import tensor_specs
-from tileyard.ir.text import print_program, read_program
 from tileyard.targets.base import Array, RunsAgain, Target
 from tileyard.testing.programs import programs
 from tileyard.testing.target_cases import (

@@ -36,9 +36,10 @@ from tileyard.base.model import (
 from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.rewrite import Names
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
-from tileyard.ir.text import print_program, read_program
 from tileyard.ir.walk import number_statements
 from tileyard.measure.compare import compare
 from tileyard.measure.inputs import make_input

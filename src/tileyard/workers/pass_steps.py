@@ -15,8 +15,8 @@ from tileyard.base.wording import count_of
 from tileyard.frontend.found import TILELANGS, Found, lower_for_check
 from tileyard.ir.lanes import interpret_lanes
 from tileyard.ir.nodes import Program, Tensor
+from tileyard.ir.printer import print_program
 from tileyard.ir.specs import scalar_params, tensor_specs, tensors
-from tileyard.ir.text import print_program
 from tileyard.ir.verify import verify
 from tileyard.passes.base import Pass
 from tileyard.passes.pipeline import TILELANG, Step, find_pipeline, read_pipeline, run_pipeline

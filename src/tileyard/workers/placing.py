@@ -1,6 +1,12 @@
-"""Defines the messages between the engine and a process that has nodes of a cluster for it."""
+"""Defines the messages between the engine and a process that has nodes of a cluster for it. As a program it
+is that of Slurm, for which ``salloc`` gets nodes: it names them, and holds them until the engine hangs up.
+"""
+
+import os
+import subprocess
 
 from tileyard.base.model import Record
+from tileyard.processes.wire import Channel
 
 
 class FindNodes(Record):
@@ -44,3 +50,16 @@ class AgentGone(Record, tag="agent_gone"):
     number: int
     name: str
     said: str
+
+
+def main() -> None:
+    """Hold the allocation, which ``salloc`` gives back after this."""
+    with Channel.serving() as channel:
+        listing = ("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        names = subprocess.run(listing, stdout=subprocess.PIPE, text=True, check=True).stdout
+        channel.send(NodesFound(names=tuple(names.split()), job=os.environ["SLURM_JOB_ID"]))
+        channel.receive(EndAgents)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,8 +16,8 @@ from tileyard.frontend.constraints import Constraint
 from tileyard.frontend.found import Found
 from tileyard.frontend.reads import WATCH, would_read_again
 from tileyard.ir.nodes import Program
+from tileyard.ir.printer import print_program
 from tileyard.ir.specs import evaluate_size, scalar_params, tensor_specs
-from tileyard.ir.text import print_program
 from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
 from tileyard.sync.blocks import Checked, Effort, check_program

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tileyard.base.ownership import find_stranger
+from tileyard.base.modes import find_stranger
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 STRANGER = 65534

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tileyard.artifacts.digests import FileDigests
-from tileyard.artifacts.inputs import find_named
+from tileyard.artifacts.digests import FileDigests, find_named
 from tileyard.artifacts.objects import build_key, canonical_json
 from tileyard.base.errors import HomeError, WorkerLostError
 from tileyard.base.model import (

@@ -6,7 +6,7 @@ from tileyard.base.errors import UnsupportedError
 from tileyard.base.model import SourceLine
 from tileyard.frontend.to_tilelang import write_program
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 
 HEAD = """\
 def f(A: float16[64, 32], B: out.float16[64, 32], scale: float32):

@@ -12,7 +12,8 @@ from tileyard.ir.clocks import Moment
 from tileyard.ir.hazard_records import Hazard
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 
 PIPELINE = (Path(__file__).parent / "pipeline.tile").read_text(encoding="utf-8")

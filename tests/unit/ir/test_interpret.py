@@ -12,8 +12,8 @@ from tileyard.base.errors import BindError, KernelFault, UsageError
 from tileyard.ir.dtypes import find_dtype
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program, Scalar, Tensor
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import evaluate_size
-from tileyard.ir.text import read_program
 from tileyard.testing.programs import programs
 
 Array = NDArray[Any]

@@ -33,7 +33,8 @@ from tileyard.ir.nodes import (
     Stmt,
     Var,
 )
-from tileyard.ir.text import print_statement, read_program
+from tileyard.ir.printer import print_statement
+from tileyard.ir.reader import read_program
 from tileyard.ir.tiles import Memory
 from tileyard.testing.programs import _Maker, _params
 from tileyard.testing.target_cases import OPERATIONS, TargetCase, random_arrays

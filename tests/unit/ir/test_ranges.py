@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileyard.ir.nodes import Axis, Const, Expr, For, Let, Op, Program, Var
+from tileyard.ir.printer import print_expr
 from tileyard.ir.ranges import LARGEST_DIM, Interval, Ranges, folded
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import Evaluator, no_loads
-from tileyard.ir.text import print_expr, read_program
 
 M = Var("m", "int32")
 B = Var("b", "int32")

@@ -1,8 +1,9 @@
 """Copies of statements: names of their own, other expressions, and where they come from."""
 
 from tileyard.ir.nodes import Const, Expr, For, Let, Load, Op, Region, Stmt, Var
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.rewrite import Copies, Names, rewrite, with_expressions
-from tileyard.ir.text import print_program, read_program
 from tileyard.ir.walk import replace_parts, walk
 
 TEXT = """\

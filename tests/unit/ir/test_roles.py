@@ -7,7 +7,8 @@ import pytest
 
 from tileyard.base.errors import InvalidProgramError, KernelFault
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.passes.settle import settle
 

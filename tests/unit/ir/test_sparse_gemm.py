@@ -8,8 +8,9 @@ from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.hazards import LateRun
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import SparseGemm
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import count_gemm_flops
-from tileyard.ir.text import print_program, read_program
 from tileyard.ir.verify import verify
 from tileyard.ir.walk import own_effects
 

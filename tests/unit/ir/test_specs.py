@@ -4,8 +4,9 @@ import pytest
 
 from tileyard.base.errors import BindError, UsageError
 from tileyard.base.model import TensorSpec
+from tileyard.ir.printer import print_statement
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import bind_dims, count_gemm_flops, tensor_specs
-from tileyard.ir.text import print_statement, read_program
 from tileyard.ir.walk import buffer_effects, number_statements
 
 GEMM = read_program("""\

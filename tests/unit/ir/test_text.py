@@ -26,8 +26,9 @@ from tileyard.ir.nodes import (
     Tensor,
     Var,
 )
+from tileyard.ir.printer import print_expr, print_program, print_statement
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import tensors
-from tileyard.ir.text import print_expr, print_program, print_statement, read_program
 from tileyard.testing.programs import programs
 
 MATMUL = Path(__file__).parent / "matmul.tile"

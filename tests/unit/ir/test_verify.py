@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tileyard.base.errors import InvalidProgramError
 from tileyard.ir.nodes import Buffer, Const, Layout, Program, Tensor, Var
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.testing.programs import programs
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.work import count_work
 
 GEMM = """\

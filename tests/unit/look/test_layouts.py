@@ -11,7 +11,7 @@ from tests.unit.look.test_looking import PIPELINE, ROLES, look
 
 from tileyard.ir.nodes import Program
 from tileyard.ir.printer import print_program
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.look.layouts import find_layouts
 from tileyard.passes.infer_shared_layouts import InferSharedLayouts
 

@@ -13,7 +13,7 @@ import pytest
 from tileyard.base.model import SourceLine, Tolerance
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.tiles import Array
 from tileyard.ir.verify import verify
 from tileyard.look.block_run import BlockRun

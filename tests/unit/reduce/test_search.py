@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.reduce.search import bind_numbers, count_statements, search
 

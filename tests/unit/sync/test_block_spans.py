@@ -4,7 +4,7 @@ import numpy as np
 
 from tileyard.base.model import SourceLine
 from tileyard.ir.clocks import Moment
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.trace import Step
 from tileyard.sync.block_spans import OneBlock, list_spans
 from tileyard.sync.findings import BlockSpan

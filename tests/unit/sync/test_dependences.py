@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tileyard.base.model import SourceLine
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.walk import walk
 from tileyard.sync.dependences import find_reordered
 from tileyard.sync.recorder import Form, Recorder

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tileyard.ir.hazards import LateRun
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.sync.words import Words
 
 SUMS = """

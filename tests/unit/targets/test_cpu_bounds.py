@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.base.errors import KernelFault
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import make_source, store_artifact

@@ -3,7 +3,7 @@
 import pytest
 
 from tileyard.base.errors import UnsupportedError
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.emit import keeping
 from tileyard.targets.cpu.emit.context import Writer
 from tileyard.targets.cpu.emit.program import Generated, generate

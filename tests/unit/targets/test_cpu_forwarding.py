@@ -2,7 +2,7 @@
 
 import pytest
 
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.emit.keeping import find_forwarded
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.machine import Machine

@@ -24,7 +24,7 @@ from tests.unit.targets.test_cpu_units import (
     write_gemm,
 )
 
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.base import Array
 from tileyard.targets.cpu.emit.program import Generated, generate
 from tileyard.targets.cpu.machine import Machine

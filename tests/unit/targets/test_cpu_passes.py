@@ -9,7 +9,7 @@ import pytest
 
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.emit import overlap
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded

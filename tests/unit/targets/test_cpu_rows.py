@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.emit import copies
 from tileyard.targets.cpu.loaded import CpuLoaded
 

@@ -9,7 +9,8 @@ from tileyard.artifacts.manifest import Artifact
 from tileyard.base.errors import KernelFault
 from tileyard.base.model import SourceLine
 from tileyard.ir.interpret import interpret
-from tileyard.ir.text import print_statement, read_program
+from tileyard.ir.printer import print_statement
+from tileyard.ir.reader import read_program
 from tileyard.ir.walk import number_statements
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.target import CpuTarget

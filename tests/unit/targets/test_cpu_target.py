@@ -10,7 +10,7 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Diagnostic, Elaborated, Kernel, Outcome, SourceLine
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.base import Source
 from tileyard.targets.cpu import target as target_module
 from tileyard.targets.cpu.emit.program import Generated

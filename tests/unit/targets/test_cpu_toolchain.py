@@ -11,7 +11,7 @@ import pytest
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.binary import CpuBinary
 from tileyard.targets.cpu.machine import Details, describe_machine, missing_features, read_details
 from tileyard.targets.cpu.target import CpuTarget

@@ -13,8 +13,8 @@ from tests.samples import IS_WHOLE, sampled
 
 from tileyard.devices.cpu import plain_cpu
 from tileyard.ir.interpret import interpret
+from tileyard.ir.reader import read_program
 from tileyard.ir.specs import tensor_specs
-from tileyard.ir.text import read_program
 from tileyard.targets.base import Array, Loaded
 from tileyard.targets.cpu.emit.plan import make_plan
 from tileyard.targets.cpu.emit.tiles import RowPanels

@@ -20,7 +20,7 @@ from tileyard.artifacts.arrays import get_array
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, TensorSpec, Tolerance
 from tileyard.frontend.no_device import TARGET_VARIABLE
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.processes.wire import CHANNEL_VARIABLE, Channel, format_channel
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import (

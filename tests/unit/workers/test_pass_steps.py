@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.passes.pipeline import Step
 from tileyard.workers.pass_steps import StepChecker
 

@@ -90,11 +90,10 @@ from tileyard.engine.programs import WORK, place_toolchain
 from tileyard.engine.provider import LeaseLostError, LeaseProvider, Slot, Waiting
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices, RunnerSite
-from tileyard.processes.async_wire import AsyncChannel
+from tileyard.processes.async_wire import AsyncChannel, HostChannel
 from tileyard.processes.keeper.quarantine import find_quarantine
 from tileyard.processes.keeper.tree import go_on_with_parent_gone
 from tileyard.processes.keeper_line import JOB
-from tileyard.processes.stream_wire import HostChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.processes.wire import READ_BYTES
 from tileyard.targets.command.given import StepSite, tell_site

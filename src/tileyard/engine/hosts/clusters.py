@@ -79,7 +79,7 @@ class SlurmNodes:
 
     async def open(self, home: Path, limit_s: float) -> Sequence[Place]:
         """The nodes, for which it waits. See ``Placing``."""
-        holder = (sys.executable, "-P", "-m", "tileyard.workers.slurm_nodes")
+        holder = (sys.executable, "-P", "-m", "tileyard.workers.placing")
         argv = ("salloc", "--quiet", *self._arguments, *holder)
         self._nodes = await Nodes.start(argv, home / "logs" / "slurm.log")
         found = await self._nodes.receive(limit_s)

@@ -21,7 +21,7 @@ from tileyard.base.modes import make_folder
 from tileyard.base.wording import count_of
 from tileyard.engine.hosts.meeting import MEET_LIMIT_S, STREAM_BYTES, Address, Ticket, admit
 from tileyard.engine.hosts.placing import Arrival, Place
-from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.supervise import time_limit
 
 MOST_STRANGERS: Final = 32

@@ -20,7 +20,7 @@ import msgspec
 
 from tileyard.base.errors import UsageError, WireError
 from tileyard.base.model import Record
-from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.processes.wire import MAX_MESSAGE_BYTES
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tileyard.engine.hosts.meeting import Ticket
-from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.async_wire import StreamChannel
 
 AGENT = ("-P", "-m", "tileyard", "agent")
 """What a Python runs as an agent."""

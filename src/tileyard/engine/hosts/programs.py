@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from tileyard.artifacts.copying import scratch_folder
-from tileyard.artifacts.digests import IGNORED
+from tileyard.artifacts.digests import IGNORED, list_inputs, pack_inputs
 from tileyard.artifacts.folders import Listing, decode_listing, encode_listing
-from tileyard.artifacts.inputs import list_inputs, pack_inputs
 from tileyard.artifacts.manifest import TREE_FILE, find_artifact
 from tileyard.artifacts.objects import ObjectStore, digest_bytes
 from tileyard.artifacts.program_files import PYTHON

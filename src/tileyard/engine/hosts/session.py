@@ -61,8 +61,7 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.placing import ANY_CODE, Place
-from tileyard.processes.async_wire import AsyncChannel
-from tileyard.processes.stream_wire import HostChannel, StreamChannel
+from tileyard.processes.async_wire import AsyncChannel, HostChannel, StreamChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.workers.protocol import TargetInfo
 

@@ -12,7 +12,7 @@ from tileyard.artifacts.manifest import Artifact, Build
 from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import InvalidProgramError, ToolMissingError, UnsupportedError, UsageError
 from tileyard.base.model import Device, Diagnostic, Elaborated, Outcome, SourceLine
-from tileyard.ir.text import read_program
+from tileyard.ir.reader import read_program
 from tileyard.ir.verify import verify
 from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.emit.program import generate

@@ -14,7 +14,7 @@ from tileyard.engine.hosts.meeting import Ticket
 from tileyard.engine.hosts.messages import PROTOCOL, Answered, Greeting, OrderDone, WarmDevice
 from tileyard.engine.hosts.placing import Arrival, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
-from tileyard.processes.stream_wire import StreamChannel
+from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.wire import encode_frame
 
 WAIT_S = 0.5

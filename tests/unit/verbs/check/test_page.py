@@ -7,8 +7,7 @@ import msgspec
 from tests.unit.verbs.check.test_view_timeline import RACE, step
 
 from tileyard.base.model import SourceLine
-from tileyard.pages.report import render_report
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, render_report
 from tileyard.sync.findings import Finding
 from tileyard.verbs.check.view.findings import NotChecked, SyncReport
 from tileyard.verbs.check.view.page import describe_checked, sum_up

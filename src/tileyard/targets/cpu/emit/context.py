@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tileyard.ir.nodes import Buffer, Const, Expr, Program, Scalar, Var
+from tileyard.ir.printer import print_expr
 from tileyard.ir.ranges import Interval, Ranges
 from tileyard.ir.specs import tensors
-from tileyard.ir.text import print_expr
 from tileyard.ir.walk import walk
 from tileyard.targets.cpu.emit.plan import Plan
 from tileyard.targets.cpu.emit.scalars import SCALARS, CScalar

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tileyard.ir.nodes import Const, Expr, Load, Op, Store
-from tileyard.ir.text import print_statement
+from tileyard.ir.printer import print_statement
 from tileyard.ir.walk import children, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import declare_axes, load, place, store, to_memory, value

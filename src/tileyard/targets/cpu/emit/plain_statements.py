@@ -33,7 +33,7 @@ from tileyard.ir.nodes import (
     Var,
     While,
 )
-from tileyard.ir.text import print_expr
+from tileyard.ir.printer import print_expr
 from tileyard.ir.walk import walk, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.exprs import (

@@ -29,7 +29,7 @@ from tileyard.ir.nodes import (
     TileOperation,
     While,
 )
-from tileyard.ir.text import print_statement
+from tileyard.ir.printer import print_statement
 from tileyard.ir.walk import buffer_effects
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import emit_copy, emit_fill, is_put, match_boxes, settle

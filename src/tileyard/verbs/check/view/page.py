@@ -5,8 +5,7 @@ from pathlib import Path
 
 from tileyard.base.model import Record, SourceLine
 from tileyard.base.wording import count_of
-from tileyard.pages.report import Section, Subject
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, Section, Subject
 from tileyard.show.words import clean_line, format_config
 from tileyard.sync.findings import Finding, TimelineStep
 from tileyard.verbs.check.view.findings import (

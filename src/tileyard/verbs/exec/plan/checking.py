@@ -12,7 +12,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.errors import TileyardError
 from tileyard.base.wording import count_of
 from tileyard.frontend.tilelang import MadeKernel
-from tileyard.ir.text import print_program
+from tileyard.ir.printer import print_program
 from tileyard.ir.tiles import Array
 from tileyard.sync.control import deciding_numbers
 from tileyard.workers.golden import to_numpy

@@ -63,7 +63,7 @@ def describe_run(home: Path, run: str) -> "list[Subject]":
     """What is shown of a run, by its name or the beginning of it. Raises UsageError if there is no page of
     such a result.
     """
-    from tileyard.pages.run_log import read_log
+    from tileyard.pages.report import read_log
     from tileyard.store.events import find_run_file
     from tileyard.store.results import has_result, read_result
 

@@ -20,7 +20,8 @@ from tileyard.base.wording import count_of
 from tileyard.engine.authors import WorkerAuthor
 from tileyard.frontend.found import TILELANGS
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.processes.supervise import time_limit
 from tileyard.reduce.search import count_statements, search
 from tileyard.show.console import outliving_readers

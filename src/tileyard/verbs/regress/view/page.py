@@ -18,8 +18,7 @@ from tileyard.pages.charts import (
     draw_band,
     draw_interval,
 )
-from tileyard.pages.report import Section, Subject, Words, find_timeline
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, Section, Subject, Words, find_timeline
 from tileyard.pages.tables import Cell, Column, Table, keep_first, make_table
 from tileyard.show.words import clean_line, format_quantity, format_seconds
 from tileyard.verbs.regress.plan.causes import RowHistory, read_histories

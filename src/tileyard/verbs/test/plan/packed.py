@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from tileyard.artifacts.bundle_file import BundleManifest
-from tileyard.artifacts.inputs import list_inputs, pack_inputs
+from tileyard.artifacts.digests import list_inputs, pack_inputs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.decoding import decode_json

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tileyard.artifacts.bundles import read_manifest
-from tileyard.artifacts.inputs import find_named
+from tileyard.artifacts.digests import find_named
 from tileyard.base.errors import UsageError
 from tileyard.base.model import (
     Case,

@@ -2,8 +2,7 @@
 
 from tileyard.base.wording import count_of
 from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
-from tileyard.pages.report import Section, Subject, find_timeline
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, Section, Subject, find_timeline
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share, format_time
 from tileyard.verbs.tune.result import TableResult
 from tileyard.verbs.tune.view.page import OWN_WORDS, describe_study

@@ -1,7 +1,8 @@
 """What of a Program is work on a CPU."""
 
 from tileyard.base.model import Kernel
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.verbs.exec.plan.cpu_work import as_cpu_work
 
 PROGRAM = """def scale(X: float32[64], Y: out.float32[64]):

@@ -7,7 +7,8 @@ import pytest
 
 from tileyard.base.clock import Clock
 from tileyard.ir.nodes import Program
-from tileyard.ir.text import print_program, read_program
+from tileyard.ir.printer import print_program
+from tileyard.ir.reader import read_program
 from tileyard.verbs.reduce.command.session import Reduction, run_reduction
 from tileyard.workers.failures import sign_of
 from tileyard.workers.protocol import FailureFound

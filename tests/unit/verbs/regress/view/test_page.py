@@ -12,8 +12,7 @@ from tests.unit.verbs.site.histories import PLANTED, make_repository
 
 from tileyard.cli.main import main
 from tileyard.pages.opening import open_report
-from tileyard.pages.report import render_report
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, render_report
 from tileyard.store.results import keep_result
 from tileyard.store.trials import TrialStore
 from tileyard.verbs.regress.view.page import (

@@ -14,8 +14,7 @@ from tileyard.base.events import RunStarted
 from tileyard.base.model import Keys, Outcome, Trial
 from tileyard.cli.main import main
 from tileyard.pages.charts import Chart
-from tileyard.pages.report import render_report
-from tileyard.pages.run_log import RunLog
+from tileyard.pages.report import RunLog, render_report
 from tileyard.show.view import RunView
 from tileyard.verbs.tune.result import Control, Final, Incumbent, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.page import describe_studies, describe_study, list_configs, sum_up
