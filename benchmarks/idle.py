@@ -31,7 +31,7 @@ from tileyard.base.clock import Clock
 from tileyard.base.events import BuildEnded, CaseEnded, CaseStarted, DeviceAsked, Event
 from tileyard.base.model import Device, Limits, Value
 from tileyard.engine.driver import Driver
-from tileyard.engine.source import CaseSource
+from tileyard.engine.provider import CaseSource
 from tileyard.verbs.tune.options import TuneRequest
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.strategies.base import Points, make_strategy

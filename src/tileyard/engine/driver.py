@@ -75,10 +75,9 @@ from tileyard.engine.preparation import (
     require_host,
     run_entry,
 )
-from tileyard.engine.provider import Join, LeaseLostError, LeaseProvider, Slot
+from tileyard.engine.provider import CaseSource, Join, LeaseLostError, LeaseProvider, Slot
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices
-from tileyard.engine.source import CaseSource
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import FindEntry, Yard
 from tileyard.workers.protocol import CommandRun, Failed, Golden, RunEntry, TargetInfo

@@ -1,14 +1,29 @@
-"""Defines the sources of devices: this host's own locks, or an existing queue. A *slot* of this
-host borrows its device and keeps a runner warm; one of a queue submits our runner as a task. The
-engine decides what follows from a batch's fate.
+"""Defines what feeds the engine: a verb's choice of cases; and the sources of devices: this host's own
+locks, or an existing queue. A *slot* of this host borrows its device and keeps a runner warm; one of a queue
+submits our runner as a task. The engine decides what follows from a batch's fate.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tileyard.base.model import Batch, Case, Device, KernelWork, Outcome, Record
+from tileyard.base.model import Batch, Case, Device, KernelWork, Outcome, Record, Trial
 from tileyard.workers.protocol import CaseRan, RunEntry
+
+
+class CaseSource(Protocol):
+    """Feeds the engine. A suite is a fixed source; a study's strategy reacts to results."""
+
+    async def ask(self, limit: int) -> Sequence[Batch]:
+        """The next batches to start, best first; none right now if empty. May take long; one call at a
+        time.
+        """
+
+    def tell(self, trial: Trial) -> None:
+        """Take in how a case ended. Builds that failed are trials too."""
+
+    def done(self) -> bool:
+        """Whether no further batches will ever come."""
 
 
 class Waiting(Record):

@@ -28,8 +28,7 @@ from tileyard.engine.driver import Driver, make_pool
 from tileyard.engine.foreign_queue.slots import Lenders
 from tileyard.engine.hosting import KIND, AnonymousSlots, StepHost
 from tileyard.engine.programs import Programs, ProgramSite
-from tileyard.engine.provider import LeaseProvider
-from tileyard.engine.source import CaseSource
+from tileyard.engine.provider import CaseSource, LeaseProvider
 from tileyard.engine.yard import Listener, Rank, Workplace, Yard
 from tileyard.service.bench import Bench
 from tileyard.service.choosing import choose_queues

@@ -11,7 +11,7 @@ from tileyard.base.model import Digest, Outcome
 from tileyard.processes.wire import Channel
 from tileyard.targets.base import Array
 from tileyard.workers.handing_over import get_output
-from tileyard.workers.kernel_checks import Output, compare_outputs
+from tileyard.workers.output_checks import Output, compare_outputs
 from tileyard.workers.protocol import CaseToJudge, Judged, JudgeReady, JudgeRequest, Verdicts
 
 KEPT = 64

@@ -59,8 +59,8 @@ from tileyard.targets.base import (
 from tileyard.targets.registry import make_target
 from tileyard.workers.command_runs import CommandRuns, Stores
 from tileyard.workers.handing_over import OutputMemory, count_output_bytes
-from tileyard.workers.kernel_checks import Output, find_unsteady
 from tileyard.workers.local_builder import wait_for_lease
+from tileyard.workers.output_checks import Output, find_unsteady
 from tileyard.workers.protocol import (
     BatchRan,
     CaseBegan,

@@ -196,10 +196,10 @@ class StepHost:
 
     def _compare(self, request: CompareOutputs) -> Judged:
         # NumPy takes a tenth of a second to load, and many suites compare with programs of their own.
-        from tileyard.workers.output_checks import compare_outputs
+        from tileyard.workers.output_checks import compare_output_files
 
         golden = self._trees.path(request.golden, request.part.path) if request.golden else None
-        return compare_outputs(Path(request.work), golden, request.checks)
+        return compare_output_files(Path(request.work), golden, request.checks)
 
     def _tell(self, number: int, reply: HostReply) -> None:
         with self._sending, contextlib.suppress(OSError):  # the engine is gone

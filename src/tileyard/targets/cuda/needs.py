@@ -31,7 +31,7 @@ NEEDS = Needs(
         "workspace_bytes",
     ),
     has_launch_record=True,
-    fit="tileyard.targets.cuda.fitting:require_fit",
-    units="tileyard.targets.cuda.fitting:count_multiprocessors",
-    native="tileyard.targets.cuda.fitting:native_architecture",
+    fit="tileyard.targets.cuda.architectures:require_fit",
+    units="tileyard.targets.cuda.architectures:count_multiprocessors",
+    native="tileyard.targets.cuda.architectures:native_architecture",
 )

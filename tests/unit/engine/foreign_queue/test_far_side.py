@@ -7,8 +7,12 @@ import pytest
 from tileyard.base.errors import DamagedError, UsageError
 from tileyard.base.model import Batch
 from tileyard.devices.foreign import digest_environment
-from tileyard.engine.foreign_queue.artifact_runs import check_environment
-from tileyard.engine.foreign_queue.far_side import accept_device, find_device_name, read_token
+from tileyard.engine.foreign_queue.far_side import (
+    accept_device,
+    check_environment,
+    find_device_name,
+    read_token,
+)
 from tileyard.workers.task_lines import Task
 
 

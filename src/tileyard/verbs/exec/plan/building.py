@@ -24,8 +24,7 @@ from tileyard.show.words import annotate
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.registry import find_needs, make_target
 from tileyard.verbs.exec.plan.checking import KeptKernel, KernelChecker
-from tileyard.verbs.exec.plan.cpu_work import as_cpu_work
-from tileyard.verbs.exec.plan.grounds import read_wishes
+from tileyard.verbs.exec.plan.grounds import as_cpu_work, read_wishes
 from tileyard.verbs.exec.plan.tally import Refusal, Tally
 from tileyard.workers.local_builder import LocalBuilder
 

@@ -1,9 +1,14 @@
-"""Where the kernels of a TileLang tuner are built and run, and the study that it asks for."""
+"""Where the kernels of a TileLang tuner are built and run, and the study that it asks for. On a CPU kernels
+that differ only in what has no effect there are built and timed once.
+"""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import UsageError
@@ -117,3 +122,13 @@ def read_wishes(environ: Mapping[str, str], cores: int) -> Wishes:
         build_s=build_s or None,
         compile_workers=workers if workers > 0 else None,
     )
+
+
+_THREADS = re.compile(r"^    threads\(.*\)\n", re.MULTILINE)
+_STAGES = re.compile(r"^( *for .* in pipelined\(.*), stages=\d+\)", re.MULTILINE)
+
+
+def as_cpu_work(kernel: Kernel) -> Kernel:
+    """``kernel`` without what has no effect on a CPU: its threads, and the depth of its pipelines."""
+    program = _STAGES.sub(r"\1)", _THREADS.sub("", kernel.program))
+    return msgspec.structs.replace(kernel, program=program)

@@ -15,9 +15,8 @@ from tileyard.frontend.tir_queries import for_target
 from tileyard.ir.dtypes import array_name, name_of
 from tileyard.ir.nodes import Tensor
 from tileyard.targets.arguments import find_name
-from tileyard.verbs.exec.plan.absent import StandIns
 from tileyard.verbs.exec.plan.building import PRINTING, Builder, BuiltKernel
-from tileyard.verbs.exec.plan.repeating import Repeater
+from tileyard.verbs.exec.plan.launches import Repeater, StandIns
 from tileyard.verbs.exec.plan.tally import Tally
 from tileyard.workers.golden import to_numpy
 

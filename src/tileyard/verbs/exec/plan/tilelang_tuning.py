@@ -23,8 +23,7 @@ from tileyard.frontend.recipes import DECORATOR_TIMEOUT_S, UNASKED, count_launch
 from tileyard.frontend.tir_queries import for_target
 from tileyard.measure.compare import compare
 from tileyard.measure.sampling import BestSoFar, CalledLaunch, measure
-from tileyard.verbs.exec.plan.cpu_work import as_cpu_work
-from tileyard.verbs.exec.plan.grounds import Ground, RunStudy, Studied, StudyOrder
+from tileyard.verbs.exec.plan.grounds import Ground, RunStudy, Studied, StudyOrder, as_cpu_work
 from tileyard.verbs.exec.plan.tally import Refusal, Tally
 from tileyard.verbs.exec.plan.tilelang_timing import time_call
 from tileyard.workers.author import Author

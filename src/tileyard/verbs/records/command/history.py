@@ -72,7 +72,7 @@ def history(  # noqa: PLR0913 - options, by keyword only
     from tileyard.base.clock import Clock
     from tileyard.show.opening import open_store, present
     from tileyard.verbs.test.plan.durations import ENDED, summarize_history
-    from tileyard.verbs.test.view.history import print_history
+    from tileyard.verbs.test.view.plan import print_history
 
     since_s = _parse_since(since, Clock().wall_s())
     with open_store() as (store, home):

@@ -21,7 +21,7 @@ from tileyard.show.words import annotate, make_visible
 from tileyard.targets.base import KnowsLines
 from tileyard.targets.cpu.machine import HEADER_FILE, SOURCE_FILE
 from tileyard.targets.registry import make_target
-from tileyard.workers.kernel_checks import Output, compare_outputs
+from tileyard.workers.output_checks import Output, compare_outputs
 from tileyard.workers.run_records import find_run
 
 FOLDER = "debug"

@@ -15,8 +15,7 @@ from tileyard.ir.reader import read_program
 from tileyard.ir.work import count_work
 from tileyard.targets.own_sources import read_reported
 from tileyard.targets.registry import PROGRAM_FILE
-from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, Subject, Work
-from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
+from tileyard.verbs.tune.plan.strategies.base import Config, Foresees, StrategyThread, Subject, Work
 from tileyard.workers.protocol import Failed
 
 Count = Callable[[Config], Awaitable[Work | Failed]]

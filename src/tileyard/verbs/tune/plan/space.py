@@ -26,10 +26,10 @@ from tileyard.verbs.tune.plan.strategies.base import (
     Config,
     Points,
     Strategy,
+    StrategyThread,
     make_strategy,
     require_gain,
 )
-from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.verbs.tune.result import evaluate
 from tileyard.workers.protocol import (
     AnswerT,

@@ -32,12 +32,14 @@ from tileyard.show.words import clean_line, find_unit, format_config, format_sec
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.result import Replay, StudyResult
 from tileyard.verbs.tune.view.compiled import group_failures
-from tileyard.verbs.tune.view.landscape import Cell, Tried, map_parameters
 from tileyard.verbs.tune.view.picture import (
+    Cell,
     Picture,
+    Tried,
     find_shared,
     judge_row,
     list_tried,
+    map_parameters,
 )
 
 Panel = Literal["progress", "finals", "effects", "map"]

@@ -43,8 +43,15 @@ from tileyard.verbs.tune.result import (
     one_per_binary,
 )
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
-from tileyard.verbs.tune.view.landscape import Effect, map_parameters
-from tileyard.verbs.tune.view.picture import Picture, Row, find_shared, judge_row, list_tried
+from tileyard.verbs.tune.view.picture import (
+    Effect,
+    Picture,
+    Row,
+    find_shared,
+    judge_row,
+    list_tried,
+    map_parameters,
+)
 from tileyard.verbs.tune.view.study import (
     FEW_ROUNDS,
     find_open,

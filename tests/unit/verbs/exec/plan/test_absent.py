@@ -6,7 +6,7 @@ import pytest
 from tileyard.base.errors import BindError
 from tileyard.base.model import SourceLine
 from tileyard.ir.reader import read_program
-from tileyard.verbs.exec.plan.absent import StandIns
+from tileyard.verbs.exec.plan.launches import StandIns
 
 PROGRAM = """def scale(X: float32[m, 8], S: float16[m + 1, k], Y: out.float32[m, 8], k: int32):
     m: dim

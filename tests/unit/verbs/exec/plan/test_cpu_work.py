@@ -3,7 +3,7 @@
 from tileyard.base.model import Kernel
 from tileyard.ir.printer import print_program
 from tileyard.ir.reader import read_program
-from tileyard.verbs.exec.plan.cpu_work import as_cpu_work
+from tileyard.verbs.exec.plan.grounds import as_cpu_work
 
 PROGRAM = """def scale(X: float32[64], Y: out.float32[64]):
     bx: grid[2]

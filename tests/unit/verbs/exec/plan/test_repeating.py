@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tileyard.base.errors import KernelFault
-from tileyard.verbs.exec.plan.repeating import MOST_S, Repeater
+from tileyard.verbs.exec.plan.launches import MOST_S, Repeater
 
 Kernel = Callable[..., None]
 

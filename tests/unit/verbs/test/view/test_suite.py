@@ -31,9 +31,8 @@ from tileyard.verbs.test.result.result import (
     Plan,
     SuiteResult,
 )
-from tileyard.verbs.test.view.history import print_history
 from tileyard.verbs.test.view.markdown import render_page
-from tileyard.verbs.test.view.plan import LISTED, print_prediction
+from tileyard.verbs.test.view.plan import LISTED, print_history, print_prediction
 from tileyard.verbs.test.view.suite import (
     Summary,
     print_suite,

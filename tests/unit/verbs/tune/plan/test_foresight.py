@@ -18,9 +18,14 @@ from tileyard.targets.registry import PROGRAM_FILE
 from tileyard.testing.stores import make_trial
 from tileyard.verbs.tune.plan.foresight import Count, Foresight, count_built, list_subjects
 from tileyard.verbs.tune.plan.space import OpenSpace
-from tileyard.verbs.tune.plan.strategies.base import OF_BINARIES, Config, Points, Work
+from tileyard.verbs.tune.plan.strategies.base import (
+    OF_BINARIES,
+    Config,
+    Points,
+    StrategyThread,
+    Work,
+)
 from tileyard.verbs.tune.plan.strategies.model import Model
-from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 from tileyard.workers.author import Author
 from tileyard.workers.protocol import CountWork, Failed, WorkCounted
 

@@ -18,9 +18,9 @@ from tileyard.verbs.tune.plan.strategies.base import (
     Foresees,
     Points,
     Strategy,
+    StrategyThread,
     weigh,
 )
-from tileyard.verbs.tune.plan.strategies.thread import StrategyThread
 
 FORESEEN: Final = 8
 """Configs whose work an author counts while one is built and run; none before the first."""

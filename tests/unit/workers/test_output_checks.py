@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tileyard.base.model import CheckPolicy, Tolerance
-from tileyard.workers.kernel_checks import Output, compare_outputs, find_unsteady
+from tileyard.workers.output_checks import Output, compare_outputs, find_unsteady
 
 WANT = np.linspace(1, 2, 1000, dtype=np.float32)
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tileyard.verbs.tune.view.landscape import (
+from tileyard.verbs.tune.view.picture import (
     MOST_LEVELS,
     Cell,
     Tried,
