@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tests.differential.tile_rows import (
-    Table,
-    read_rows,
-    tabulate_tiles,
-    tile_case,
-    tile_rows,
-)
+from tests.differential.tile_rows import Table, read_rows, tabulate_tiles, tile_case, tile_rows
 from tests.samples import IS_WHOLE
 
 from tileyard.base.model import Device

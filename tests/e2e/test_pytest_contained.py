@@ -9,13 +9,7 @@ from contextlib import AbstractContextManager
 import pytest
 from tests.e2e.pytest_tree import Ran, Tree, is_alive, running, wait_for_end
 
-from tileyard.processes.keeper.tree import (
-    SIGCONT,
-    SIGSTOP,
-    descendants_of,
-    parent_of,
-    signal_child,
-)
+from tileyard.processes.keeper.tree import SIGCONT, SIGSTOP, descendants_of, parent_of, signal_child
 
 pytestmark = pytest.mark.slow
 

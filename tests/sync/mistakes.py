@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.sync.cases import CORRECT
-from tests.sync.edits import (
-    Edit,
-    added,
-    changed,
-    dropped,
-    everywhere,
-    guarded,
-    moved,
-    together,
-)
+from tests.sync.edits import Edit, added, changed, dropped, everywhere, guarded, moved, together
 
 Kind = Literal[
     "read before arrival",

@@ -6,14 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from tileyard.api.kernels import (
-    carry_on,
-    console_for,
-    find_kernel,
-    printed_on,
-    settings_for,
-    show,
-)
+from tileyard.api.kernels import carry_on, console_for, find_kernel, printed_on, settings_for, show
 from tileyard.api.shown import ShownChecks, ShownPrediction, ShownRegression, ShownSuite, make_shown
 from tileyard.base.events import Event
 from tileyard.service.conversation import ClientAuthor

@@ -13,13 +13,7 @@ from tileyard.base.model import Batch, Device, Outcome
 from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
 from tileyard.processes.outcomes import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
-from tileyard.workers.command_protocol import (
-    Asked,
-    HostFailed,
-    HostReply,
-    StopBatches,
-    Told,
-)
+from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, StopBatches, Told
 from tileyard.workers.command_runs import worker_environment
 from tileyard.workers.protocol import (
     AnswerT,

@@ -10,15 +10,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError
 from tileyard.base.events import Event, Note, describe_note
-from tileyard.base.model import (
-    QUEUE_LIMIT_S,
-    BuildKey,
-    Case,
-    Device,
-    Elaborated,
-    SourceLine,
-    Trial,
-)
+from tileyard.base.model import QUEUE_LIMIT_S, BuildKey, Case, Device, Elaborated, SourceLine, Trial
 from tileyard.base.modes import make_folder, open_file
 from tileyard.devices.classes import find_cpu_kinds
 from tileyard.devices.reprobing import INTERVAL_S

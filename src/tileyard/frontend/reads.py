@@ -21,11 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tileyard.artifacts.digests import (
-    digest_if_there,
-    find_heard_variables,
-    find_named_variables,
-)
+from tileyard.artifacts.digests import digest_if_there, find_heard_variables, find_named_variables
 from tileyard.artifacts.footprint import Footprint
 from tileyard.base.modes import find_stranger
 

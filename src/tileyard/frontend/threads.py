@@ -22,12 +22,7 @@ from tileyard.frontend.tir_queries import (
     is_load,
     nodes_of,
 )
-from tileyard.ir.nodes import (
-    Atomic,
-    Roles,
-    Stmt,
-    Sync,
-)
+from tileyard.ir.nodes import Atomic, Roles, Stmt, Sync
 from tileyard.ir.walk import buffer_effects
 
 ThreadSet = frozenset[int]

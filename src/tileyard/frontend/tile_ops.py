@@ -13,11 +13,7 @@ import numpy as np
 
 from tileyard.frontend import nests
 from tileyard.frontend.element_ops import lower_element_call
-from tileyard.frontend.expressions import (
-    is_region,
-    lower_expr,
-    lower_region,
-)
+from tileyard.frontend.expressions import is_region, lower_expr, lower_region
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.synchronization import lower_barrier
 from tileyard.frontend.tir_queries import TILE_OPS, call_name, extern_name, is_zero

@@ -6,17 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tileyard.ir.dtypes import find_dtype, is_integer
-from tileyard.ir.nodes import (
-    Cast,
-    Const,
-    Expr,
-    For,
-    Load,
-    Op,
-    Program,
-    Scalar,
-    Var,
-)
+from tileyard.ir.nodes import Cast, Const, Expr, For, Load, Op, Program, Scalar, Var
 from tileyard.ir.walk import convert
 
 LARGEST_DIM = (1 << 31) - (1 << 16)

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from tileyard.base.model import Record
-from tileyard.show.lanes import (
-    BETWEEN,
-    describe_path,
-    describe_shares,
-    describe_waits,
-    name_lane,
-)
+from tileyard.show.lanes import BETWEEN, describe_path, describe_shares, describe_waits, name_lane
 from tileyard.show.timeline import WORK, Lane, PathStep, SpanKind, Timeline
 from tileyard.show.words import clean_line, format_seconds, format_share
 

@@ -20,13 +20,7 @@ from tileyard.ir.nodes import (
 )
 from tileyard.ir.rewrite import Copies
 from tileyard.ir.walk import walk
-from tileyard.passes.schedules import (
-    Scheduled,
-    buffers_in,
-    find_waiting,
-    needed_lets,
-    without_lets,
-)
+from tileyard.passes.schedules import Scheduled, buffers_in, find_waiting, needed_lets, without_lets
 
 UNIT: Unit = "cp_async"
 

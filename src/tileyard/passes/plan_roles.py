@@ -5,17 +5,7 @@ else that it touches must be its own or stay unchanged.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tileyard.ir.nodes import (
-    Await,
-    Copy,
-    For,
-    Issue,
-    Program,
-    Roles,
-    Stmt,
-    Synchronization,
-    While,
-)
+from tileyard.ir.nodes import Await, Copy, For, Issue, Program, Roles, Stmt, Synchronization, While
 from tileyard.ir.walk import own_effects, walk
 from tileyard.passes.base import CannotSlice, Slicer
 from tileyard.passes.instructions import Architecture, block_of, choose_load, count_threads

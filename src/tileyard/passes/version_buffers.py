@@ -8,18 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tileyard.ir.nodes import (
-    Buffer,
-    Const,
-    Expr,
-    For,
-    Issue,
-    Layout,
-    Op,
-    Program,
-    Stmt,
-    Var,
-)
+from tileyard.ir.nodes import Buffer, Const, Expr, For, Issue, Layout, Op, Program, Stmt, Var
 from tileyard.ir.rewrite import Copies, Names, rewrite
 from tileyard.ir.syntax import ZERO, layout_indices
 from tileyard.ir.walk import buffer_effects, replace_parts, walk

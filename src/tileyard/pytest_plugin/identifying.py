@@ -16,12 +16,7 @@ from tileyard.artifacts.digests import (
     find_heard_variables,
     find_named_variables,
 )
-from tileyard.artifacts.footprint import (
-    Footprint,
-    describe_changes,
-    find_footprint,
-    keep_footprint,
-)
+from tileyard.artifacts.footprint import Footprint, describe_changes, find_footprint, keep_footprint
 from tileyard.artifacts.objects import ObjectStore, canonical_json, digest_parts
 from tileyard.base.errors import TileyardError
 from tileyard.base.model import Digest, Record, Step

@@ -18,12 +18,7 @@ import pytest
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
-from tileyard.base.errors import (
-    InvalidProgramError,
-    TileyardError,
-    UnsupportedError,
-    UserCodeError,
-)
+from tileyard.base.errors import InvalidProgramError, TileyardError, UnsupportedError, UserCodeError
 from tileyard.base.events import BuildStarted, Event, RunStarted
 from tileyard.base.model import Case, Elaborated, KernelWork, Limits, Outcome, Record
 from tileyard.base.modes import make_folder, open_file, write_file
@@ -32,13 +27,7 @@ from tileyard.engine.sync_checks import LIMIT_S, describe_first
 from tileyard.engine.yard import Workplace
 from tileyard.pytest_plugin.bodies import Calling, Ready, lower, read_body
 from tileyard.pytest_plugin.copies import Copies
-from tileyard.pytest_plugin.far_records import (
-    BodyStep,
-    FunctionStep,
-    KernelStep,
-    Step,
-    StepResult,
-)
+from tileyard.pytest_plugin.far_records import BodyStep, FunctionStep, KernelStep, Step, StepResult
 from tileyard.pytest_plugin.forked import run_loop
 from tileyard.pytest_plugin.tilelang_jit import Reading
 from tileyard.service.bench import Bench

@@ -12,19 +12,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey, Device, Elaborated, Kernel, Outcome, Value
 from tileyard.ir.dtypes import DTYPES, TENSOR_FLOAT, find_dtype
 from tileyard.ir.meanings import OPS, explain_misuse
-from tileyard.ir.nodes import (
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    Load,
-    Op,
-    Program,
-    Store,
-    Tensor,
-    Var,
-)
+from tileyard.ir.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Program, Store, Tensor, Var
 from tileyard.ir.printer import print_program
 from tileyard.ir.reader import read_program
 from tileyard.ir.specs import scalar_params, tensor_specs

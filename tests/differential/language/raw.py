@@ -5,14 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tilelang.language as T
-from tests.differential.language.templates import (
-    SIDE,
-    Operation,
-    block,
-    function,
-    operation,
-    tile,
-)
+from tests.differential.language.templates import SIDE, Operation, block, function, operation, tile
 
 
 @T.macro

@@ -42,14 +42,7 @@ from tileyard.engine.lending import DeviceSite
 from tileyard.engine.provider import Slot, Waiting, Watch
 from tileyard.engine.state import EngineState
 from tileyard.engine.yard import Yard
-from tileyard.workers.protocol import (
-    CaseRan,
-    CommandRun,
-    Failed,
-    Golden,
-    Judged,
-    RunEntry,
-)
+from tileyard.workers.protocol import CaseRan, CommandRun, Failed, Golden, Judged, RunEntry
 
 BUILD, GOLDEN = BuildKey("b" * 40), GoldenKey("a" * 40)
 WORK = CommandWork(run=Step(argv=("x",)))

@@ -16,14 +16,7 @@ from tileyard.engine.commands import (
     CasePrepared,
     RunOver,
 )
-from tileyard.engine.lending import (
-    LEASE_MOVES,
-    Borrowing,
-    DeviceSite,
-    Kind,
-    Lease,
-    Lending,
-)
+from tileyard.engine.lending import LEASE_MOVES, Borrowing, DeviceSite, Kind, Lease, Lending
 from tileyard.engine.state import EngineState
 
 DEFINITIONS: dict[Kind, Callable[[Borrowing], bool]] = {

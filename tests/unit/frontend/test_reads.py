@@ -12,12 +12,7 @@ import pytest
 
 from tileyard.artifacts.footprint import Footprint
 from tileyard.artifacts.objects import digest_parts
-from tileyard.frontend.reads import (
-    describe_surroundings,
-    find_read,
-    is_current,
-    would_read_again,
-)
+from tileyard.frontend.reads import describe_surroundings, find_read, is_current, would_read_again
 
 pytestmark = pytest.mark.slow
 

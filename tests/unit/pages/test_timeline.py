@@ -7,13 +7,7 @@ import msgspec
 import pytest
 from tests.unit.show.simulated_runs import simulate
 
-from tileyard.base.events import (
-    DeviceAsked,
-    DeviceAwaited,
-    DeviceLeased,
-    RunEnded,
-    RunStarted,
-)
+from tileyard.base.events import DeviceAsked, DeviceAwaited, DeviceLeased, RunEnded, RunStarted
 from tileyard.base.model import Device
 from tileyard.pages.timeline import KINDS, Bounds, LaneData, pack_timeline, show_timeline
 from tileyard.show.timeline import LaneSpan, PathStep, Timeline, fold_timeline

@@ -42,14 +42,7 @@ from tileyard.base.settings import Settings
 from tileyard.show.progress import Progress
 from tileyard.show.view import Judged, RunView
 from tileyard.show.words import format_rate, format_seconds, format_time
-from tileyard.verbs.tune.result import (
-    CompileResult,
-    Control,
-    Final,
-    KeptOut,
-    StudyResult,
-    Tradeoff,
-)
+from tileyard.verbs.tune.result import CompileResult, Control, Final, KeptOut, StudyResult, Tradeoff
 from tileyard.verbs.tune.view.progress import StudyLayout
 from tileyard.verbs.tune.view.study import print_study, render_study
 from tileyard.verbs.tune.view.trials import Trials

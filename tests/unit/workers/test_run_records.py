@@ -10,13 +10,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.pins import hold
 from tileyard.base.model import BuildKey, Case, GoldenKey, KernelWork, RunKey
 from tileyard.workers.protocol import Golden, RunEntry
-from tileyard.workers.run_records import (
-    FILE_NAME,
-    RunRecord,
-    RunRecords,
-    find_run,
-    sweep_runs,
-)
+from tileyard.workers.run_records import FILE_NAME, RunRecord, RunRecords, find_run, sweep_runs
 
 
 @pytest.fixture

@@ -9,13 +9,7 @@ from typing import Final
 from tileyard.artifacts.manifest import Build
 from tileyard.base.model import Batch, Device, Digest, Outcome, Record, Side
 from tileyard.devices.survey import Survey
-from tileyard.workers.protocol import (
-    BuildKernel,
-    CaseBegan,
-    CaseRan,
-    RunEntry,
-    TargetInfo,
-)
+from tileyard.workers.protocol import BuildKernel, CaseBegan, CaseRan, RunEntry, TargetInfo
 
 PROTOCOL: Final = 1
 SILENCE_S: Final = 60.0

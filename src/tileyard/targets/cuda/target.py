@@ -15,11 +15,7 @@ from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.base.model import Device, Diagnostic, Outcome, Record
 from tileyard.targets.base import NO_BINARIES, Aside, Binaries, Loaded, Source
-from tileyard.targets.cuda.architectures import (
-    Architecture,
-    list_architectures,
-    parse_architecture,
-)
+from tileyard.targets.cuda.architectures import Architecture, list_architectures, parse_architecture
 from tileyard.targets.cuda.driver import find_gpu
 from tileyard.targets.cuda.grouping import GroupSize, Member, compile_in_groups
 from tileyard.targets.cuda.launching import (

@@ -45,11 +45,7 @@ def doctor(
     from tileyard.show.values import refuse_unused
     from tileyard.verbs.doctor.plan.checks import CHECKS
     from tileyard.verbs.doctor.plan.findings import Diagnosis, run_checks
-    from tileyard.verbs.doctor.plan.tokens import (
-        compare_token,
-        parse_token,
-        write_token,
-    )
+    from tileyard.verbs.doctor.plan.tokens import compare_token, parse_token, write_token
     from tileyard.verbs.doctor.view import print_findings
 
     settings = load_settings()

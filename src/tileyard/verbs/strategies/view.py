@@ -8,12 +8,7 @@ from tileyard.base.wording import count_of
 from tileyard.show.console import new_table, print_table, say
 from tileyard.verbs.strategies.plan import Comparison, Known
 from tileyard.verbs.tune.result import Replay
-from tileyard.verbs.tune.view.replay import (
-    format_bounds,
-    format_regret,
-    format_score,
-    print_ends,
-)
+from tileyard.verbs.tune.view.replay import format_bounds, format_regret, format_score, print_ends
 
 
 def print_strategies(console: Console, found: Sequence[Known]) -> None:

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tileyard.artifacts.folders import (
-    Listing,
-    TreeFile,
-    encode_listing,
-    read_listing,
-)
+from tileyard.artifacts.folders import Listing, TreeFile, encode_listing, read_listing
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.model import Digest

@@ -13,13 +13,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Batch, KernelWork
 from tileyard.engine.foreign_queue.far_side import find_device, read_token, run_task
 from tileyard.show.opening import load_settings, open_store
-from tileyard.show.words import (
-    clean_line,
-    format_config,
-    format_seconds,
-    format_time,
-    make_visible,
-)
+from tileyard.show.words import clean_line, format_config, format_seconds, format_time, make_visible
 from tileyard.workers.run_records import RunRecord, find_run
 from tileyard.workers.task_lines import CaseResult, Line, Task, TaskEnded, TaskStarted, format_line
 

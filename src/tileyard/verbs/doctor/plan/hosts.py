@@ -21,25 +21,14 @@ from tileyard.devices.cpu import identify_model
 from tileyard.engine.foreign_queue.far_side import read_token
 from tileyard.engine.foreign_queue.slots import leaving_token
 from tileyard.engine.hosts.asking import HostAnswer, ask_hosts
-from tileyard.engine.hosts.messages import (
-    PROTOCOL,
-    DiagnoseHost,
-    HostDiagnosed,
-    HostTime,
-    TellTime,
-)
+from tileyard.engine.hosts.messages import PROTOCOL, DiagnoseHost, HostDiagnosed, HostTime, TellTime
 from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.session import HostSession
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain
 from tileyard.targets.cuda.packages import headers_version
 from tileyard.verbs.doctor.plan.checks import CHECKS, find_version
 from tileyard.verbs.doctor.plan.findings import Diagnosis, Finding, Level, run_checks
-from tileyard.verbs.doctor.plan.tokens import (
-    SUBJECT,
-    compare_hosts,
-    parse_token,
-    write_token,
-)
+from tileyard.verbs.doctor.plan.tokens import SUBJECT, compare_hosts, parse_token, write_token
 
 ROUNDS: Final = 5
 """Round trips, of which the shortest counts."""

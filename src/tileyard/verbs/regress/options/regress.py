@@ -23,15 +23,7 @@ from tileyard.show.kernel_options import (
     SmallestChange,
     TimeEach,
 )
-from tileyard.show.options import (
-    FileOption,
-    Home,
-    NamesOption,
-    Option,
-    ShowProgress,
-    Switch,
-    Text,
-)
+from tileyard.show.options import FileOption, Home, NamesOption, Option, ShowProgress, Switch, Text
 from tileyard.show.values import FilePath, Names, Share, parse_share, refuse_unused
 from tileyard.verbs.test.options import Selected
 

@@ -60,14 +60,7 @@ from tileyard.verbs.test.plan.files.tables import (
     TestcaseTable,
     check_name,
 )
-from tileyard.verbs.test.result.result import (
-    Belonging,
-    Policy,
-    PolicyTable,
-    Rule,
-    Suite,
-    SuiteCase,
-)
+from tileyard.verbs.test.result.result import Belonging, Policy, PolicyTable, Rule, Suite, SuiteCase
 
 _NAMED = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 SUITE_FILE = "suite.toml"

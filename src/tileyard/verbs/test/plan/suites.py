@@ -14,15 +14,7 @@ from tileyard.artifacts.footprint import Footprint, describe_changes
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import Note, RunStarted, StepKind, describe_lost
-from tileyard.base.model import (
-    CommandWork,
-    Device,
-    KernelWork,
-    Outcome,
-    Side,
-    Trial,
-    find_case,
-)
+from tileyard.base.model import CommandWork, Device, KernelWork, Outcome, Side, Trial, find_case
 from tileyard.base.settings import Settings
 from tileyard.devices.base import class_of
 from tileyard.devices.classes import find_class
@@ -79,13 +71,7 @@ from tileyard.verbs.test.plan.pieces import parse_shard
 from tileyard.verbs.test.plan.plan import make_plan
 from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.side_suites import open_site
-from tileyard.verbs.test.plan.source import (
-    Part,
-    SuiteSource,
-    find_pythons,
-    find_targets,
-    list_held,
-)
+from tileyard.verbs.test.plan.source import Part, SuiteSource, find_pythons, find_targets, list_held
 from tileyard.verbs.test.result.achieved import (
     Achieved,
     Startup,

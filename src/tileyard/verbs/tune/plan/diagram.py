@@ -14,12 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tileyard.frontend.constraints import Const, Expr, Name, Op, list_names
-from tileyard.verbs.tune.plan.columns import (
-    Column,
-    evaluate_column,
-    find_true,
-    make_column,
-)
+from tileyard.verbs.tune.plan.columns import Column, evaluate_column, find_true, make_column
 
 MOST_STEPS: Final = 1 << 21
 """The most steps of a layer, from each state with each value of its axis, that are looked at."""

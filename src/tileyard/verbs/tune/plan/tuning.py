@@ -40,12 +40,7 @@ from tileyard.verbs.tune.plan.foresight import (
 )
 from tileyard.verbs.tune.plan.goals import Goals, cache_facts, find_facts
 from tileyard.verbs.tune.plan.space import OpenSpace, check_numbers, choose_strategy, open_space
-from tileyard.verbs.tune.plan.starting import (
-    Recall,
-    begin_with_known,
-    recall_in,
-    split_recorded,
-)
+from tileyard.verbs.tune.plan.starting import Recall, begin_with_known, recall_in, split_recorded
 from tileyard.verbs.tune.plan.strategies.ahead import Ahead
 from tileyard.verbs.tune.plan.strategies.base import Foresees, Points, Work, weigh
 from tileyard.verbs.tune.plan.study import Place, Study

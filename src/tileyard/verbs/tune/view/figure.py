@@ -20,14 +20,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome, Trial
 from tileyard.base.wording import count_of, say_end
 from tileyard.pages.charts import LOG_FROM
-from tileyard.show.figure import (
-    CHANGE,
-    DOTS_PER_IN,
-    FONT,
-    TIME,
-    WIDTH_IN,
-    encode_png,
-)
+from tileyard.show.figure import CHANGE, DOTS_PER_IN, FONT, TIME, WIDTH_IN, encode_png
 from tileyard.show.words import clean_line, find_unit, format_config, format_seconds
 from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
 from tileyard.verbs.tune.result import Replay, StudyResult

@@ -35,13 +35,7 @@ from tileyard.show.words import (
     join_numbers,
     why,
 )
-from tileyard.verbs.tune.result import (
-    Final,
-    Incumbent,
-    StudyResult,
-    name_binary,
-    one_per_binary,
-)
+from tileyard.verbs.tune.result import Final, Incumbent, StudyResult, name_binary, one_per_binary
 from tileyard.verbs.tune.view.compiled import count_ends, group_failures
 from tileyard.verbs.tune.view.picture import (
     Effect,

@@ -33,11 +33,7 @@ from tileyard.verbs.test.result.result import (
 )
 from tileyard.verbs.test.view.markdown import render_page
 from tileyard.verbs.test.view.plan import LISTED, print_history, print_prediction
-from tileyard.verbs.test.view.suite import (
-    Summary,
-    print_suite,
-    write_summary,
-)
+from tileyard.verbs.test.view.suite import Summary, print_suite, write_summary
 from tileyard.verbs.test.view.words import Report, rerun_command
 
 WHOLE = """\

@@ -25,12 +25,7 @@ from tileyard.testing.strategies import (
 )
 from tileyard.verbs.tune.plan.strategies.base import Points
 from tileyard.verbs.tune.plan.strategies.encoding import Encoding
-from tileyard.verbs.tune.plan.strategies.optuna_samplers import (
-    CmaEs,
-    GaussianProcess,
-    Genetic,
-    Tpe,
-)
+from tileyard.verbs.tune.plan.strategies.optuna_samplers import CmaEs, GaussianProcess, Genetic, Tpe
 from tileyard.verbs.tune.plan.strategies.proposing import MOST_HINTS
 
 pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
