@@ -20,7 +20,7 @@ Split = tuple[tuple[int, int], ...]
 """Panels of rows: ``(height, count)`` pairs, the taller ones first."""
 ZERO = Const(0, "int32")
 _ACCUMULATORS = 16
-"""Most accumulators of a micro-kernel. With more, the end of a call overlaps less with the beginning of the next."""
+"""Most accumulators of a micro-kernel: with more, a call's end overlaps less with the next one's beginning."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Shape:
 
 def register_shape(machine: Machine, scalar: str, columns: int, unit: Unit | None = None) -> Shape:
     """The block that keeps the multipliers busy, for tiles with this many columns. Accumulators are chains
-    of dependent additions: at least eight keep two multipliers busy. Two registers are left for ``b`` and ``a``.
+    of dependent additions, so at least eight are needed; two registers are left for ``b`` and ``a``.
     """
     lanes = machine.vector_bytes // C_BYTES[scalar]
     vectors = 1 if columns <= lanes else 2
