@@ -200,8 +200,9 @@ async def _open_driver(
         hosted = {slot.device.name for slot in bench.hosts.slots}
         others.append(bench.hosts)
         if yard.compilers is None:
-            own, asked = make_pool(yard), (yard.compile_workers, yard.group_size)
-            yard.compilers = await bench.hosts.open_builders(own, yard.authors.sides, *asked)
+            asked = yard.compile_workers, yard.group_size
+            opening = bench.hosts.open_builders(make_pool(yard), yard.authors.sides, *asked)
+            yard.compilers = await opening
     if plan.programs is not None:
         host = StepHost(bench.settings.home, bench.settings.cores)
         stack.push_async_callback(host.aclose)

@@ -20,7 +20,7 @@ Split = tuple[tuple[int, int], ...]
 """Panels of rows: ``(height, count)`` pairs, the taller ones first."""
 ZERO = Const(0, "int32")
 _ACCUMULATORS = 16
-"""Most accumulators of a micro-kernel: with more, a call's end overlaps less with the next one's beginning."""
+"""Most accumulators of a micro-kernel: with more, one call's end overlaps less with the next one's start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
