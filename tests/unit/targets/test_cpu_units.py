@@ -17,6 +17,7 @@ from tileyard.ir.reader import read_program
 from tileyard.ir.specs import tensor_specs
 from tileyard.targets.base import Array, Loaded
 from tileyard.targets.cpu.emit.plan import make_plan
+from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.emit.tiles import RowPanels
 from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
@@ -329,6 +330,26 @@ def test_what_wraps_does_not_overflow(tmp_path: Path, capfd: pytest.CaptureFixtu
         for got, want in zip(bound.read(), expected, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=text)
     assert capfd.readouterr().err == ""
+
+
+def test_a_tile_that_only_a_unit_reads_keeps_its_type() -> None:
+    """Computed bfloat16 is stored as such, and looked up; not if something else reads the tile, too."""
+    text = """
+def coded(A: bfloat16[48, 256], X: uint8[32, 128], S: bfloat16[32], \
+C: out.float32[48, 32], T: out.float32[32, 256]):
+    threads(128)
+    b: shared.bfloat16[32, 256]
+    c: fragment.float32[48, 32]
+    for i, j in parallel(32, 256):
+        b[i, j] = bfloat16(X[i, j // 2] >> uint8(j % 2 * 4) & 15) * S[i]
+    gemm(A, b, c, transpose_a=False, transpose_b=True, clear=True)
+    copy(c, C)
+"""
+    machine = Machine(arch="x86_64", vector_bytes=32, registers=16, units=("bf16",))
+    texts = [generate(read_program(x), machine, {}).text for x in (text, f"{text}    copy(b, T)\n")]
+    declared = [x.partition("restrict b)")[0].split()[-2] for x in texts]
+    looked_up = [x.count("ty_quad_look_up(") for x in texts]
+    assert (declared, looked_up) == (["uint16_t", "float"], [1, 0])
 
 
 WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")

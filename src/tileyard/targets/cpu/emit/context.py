@@ -227,11 +227,11 @@ class Context:
         return scalar.memory if self.is_memory(buffer) else scalar.tile
 
     def is_memory(self, buffer: str) -> bool:
-        """Whether narrow floats of a buffer are in their own type: in arrays, and packed for a unit."""
-        return buffer in self.arrays or self.plan.tiles[buffer].packing is not None
+        """Whether narrow floats of a buffer are in their own type: in arrays, and in tiles for units."""
+        return buffer in self.arrays or self.plan.tiles[buffer].is_memory
 
     def narrow(self, buffer: str) -> str:
-        """The mark of an array's narrow type; empty for other types, and for tiles that are not packed."""
+        """The mark of an array's narrow type; empty for other types, and for tiles that hold floats."""
         return self.scalar(buffer).narrow if self.is_memory(buffer) else ""
 
     def shape(self, buffer: str) -> tuple[Expr, ...]:

@@ -20,7 +20,7 @@ from tileyard.ir.nodes import (
     Store,
 )
 from tileyard.ir.specs import tensors
-from tileyard.ir.walk import expressions, walk
+from tileyard.ir.walk import expressions, own_effects, walk
 from tileyard.targets.cpu.emit.keeping import Forwarding, Keeping, find_forwarded, find_kept
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
@@ -134,6 +134,7 @@ class _Planner:
         self._lefts = {self._forwarding.left(stmt).buffer for stmt in gemms if not stmt.transpose_a}
         shapes = {id(stmt): self._shape(stmt) for stmt in gemms}
         layouts = {} if self._is_plain else self._layouts(gemms, shapes)
+        narrow = set[str]() if self._is_plain else self._narrow(shapes)
         results = {stmt.c.buffer for stmt in gemms}
         used_by_tiles = {name for stmt in walk(self._program.body) for name in tiles_of(stmt)}
         variables = {
@@ -142,7 +143,10 @@ class _Planner:
             if buffer.scope == "local" and buffer.name not in used_by_tiles and not self._is_plain
         }
         tiles = [
-            self._tile(buffer, layouts, buffer.name in results, buffer.name in variables)
+            replace(
+                self._tile(buffer, layouts, buffer.name in results, buffer.name in variables),
+                is_narrow=buffer.name in narrow,
+            )
             for buffer in self._tiles
             if buffer.name not in self._forwarding.sources
         ]
@@ -355,6 +359,20 @@ class _Planner:
             and (shape.unit or is_exact or SCALARS[self._dtypes[name]].tile == shape.scalar)
             and is_whole(region, self._shapes[name])
         )
+
+    def _narrow(self, shapes: dict[int, Shape | None]) -> set[str]:
+        """The tiles of bfloat16 that only products by a unit read, in this type, however they are written."""
+        others = set(self._aliased)
+        for stmt in walk(self._program.body):
+            effects = own_effects(stmt)
+            shape = shapes.get(id(stmt))
+            if isinstance(stmt, Gemm):
+                others.add(stmt.c.buffer)
+            if shape is None or shape.unit is None:
+                others |= effects.read
+            if not isinstance(stmt, Store | Copy | Fill):
+                others |= effects.written
+        return {name for name in self._shapes if self._dtypes[name] == "bfloat16"} - others
 
     def _other_uses(self) -> Iterator[str]:
         """Buffers used by anything other than a gemm's operands, a whole copy in, or a whole fill."""

@@ -1,5 +1,5 @@
 """Scalar types in C, in arrays, tiles and variables: literals, operators and conversions. Outside the user's
-arrays and tiles packed for a unit, narrow floats are ``float`` with a value of the narrow type: each
+arrays and tiles for units, narrow floats are ``float`` with a value of the narrow type: each
 computation rounds.
 """
 

@@ -129,7 +129,8 @@ Layout = Rows | RowPanels | ColumnPanels
 class Tile:
     """A tile-local buffer. ``scalar`` is the C type of its elements; ``offset`` is in bytes. If it
     ``is_shared``, it is in the memory of all threads, with ``slots`` contents; if it
-    ``is_variable``, a small C array. ``view_of`` names the tile whose memory it shares.
+    ``is_variable``, a small C array. If it ``is_narrow``, its rows hold narrow floats in their own type.
+    ``view_of`` names the tile whose memory it shares.
     """
 
     name: str
@@ -140,16 +141,22 @@ class Tile:
     slots: int = 1
     is_shared: bool = False
     is_variable: bool = False
+    is_narrow: bool = False
     view_of: str = ""
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether narrow floats are in their own type, as in arrays."""
+        return self.is_narrow or self.packing is not None
 
     @property
     def scalar(self) -> str:
         """The C type of an element."""
-        return SCALARS[self.dtype].memory if self.packing else SCALARS[self.dtype].tile
+        return SCALARS[self.dtype].memory if self.is_memory else SCALARS[self.dtype].tile
 
     @property
     def packing(self) -> Packing | None:
-        """How elements are packed for a unit; then narrow ones are as in arrays."""
+        """How elements are packed for a unit."""
         return None if isinstance(self.layout, Rows) else self.layout.packing
 
     @property

@@ -117,7 +117,7 @@ def is_laced(ctx: Context, nest: Nest, unwritten: frozenset[str]) -> bool:
     """
 
     def memory(name: str) -> str:
-        return ctx.dtype(name) if name in ctx.arrays else "float32"
+        return ctx.dtype(name) if ctx.is_memory(name) else "float32"
 
     written = {step.buffer for step in nest.steps if isinstance(step, Store)} - unwritten
     rows = (x for step in nest.steps for x in loads(step) if is_along(x.indices, nest.along))
@@ -417,7 +417,7 @@ class _Rows:
             self._prepare(part)
         narrow = ctx.scalar(buffer).narrow
         first = self._address(store)
-        if narrow and buffer in ctx.arrays:
+        if ctx.narrow(buffer):
             function = f"ty_row_{'to' if is_rounded else 'pack'}_{narrow}"
             write_row(ctx, buffer, function, first, self._as_row(expr), "count_")
             return
@@ -433,14 +433,14 @@ class _Rows:
         """Write simple values by the vector; returns False, and writes nothing, if they are not simple."""
         ctx, buffer, var, out = self._ctx, store.buffer, self._stmt.var, self._ctx.out
         narrow = ctx.scalar(buffer).narrow
-        element, is_array = ctx.element_type(buffer), buffer in ctx.arrays
+        element, held = ctx.element_type(buffer), ctx.narrow(buffer)
         is_float = SCALARS[store.value.dtype].value == "float"
         if not is_float or narrow not in ("", *ROUNDED) or var not in walk_expr(store.value):
             return False
         text, rounding = unrounded_vector(ctx, store.value, var)
         if not text:
             return False
-        if not (is_array and narrow) and rounding:
+        if rounding and not held:
             text = f"ty_round_row_{rounding}({text})"
         first, large = self._address(store), ctx.large.get(buffer, "")
         if large:
@@ -450,7 +450,7 @@ class _Rows:
         out.line(f"{self._kind} n_ = 0;")
         with out.block("for (; n_ + TY_LANES <= count_; n_ += TY_LANES)"):
             out.line(f"const {self._kind} {self._name} = at_ + n_;")
-            out.line(f"ty_store_{narrow if is_array and narrow else 'f32'}(to_ + n_, {text});")
+            out.line(f"ty_store_{held or 'f32'}(to_ + n_, {text});")
         with out.block("for (; n_ < count_; ++n_)"):
             out.line(f"const {self._kind} {self._name} = at_ + n_;")
             out.line(f"to_[n_] = {to_memory(ctx, buffer, value(ctx, store.value))};")
