@@ -180,8 +180,9 @@ def draw_special(
         arrays[side][...], arrays[2][...] = 0, 0
         arrays[1 - side] *= NUMPY["bfloat16"](2.0**100)
     place = rng.integers(arrays[side].shape)
-    # The last word's first half, or a block before what is left of whole ones.
-    place[1 + (flips[side] == side)] = sizes[2] - (1 if abs(value) < 1e-30 else 64)
+    place[1 + (flips[side] == side)] = sizes[2] - 64  # a block before what is left of whole ones
+    if value == SPECIAL[0]:
+        place[1:] = -1
     arrays[side][tuple(place)] = value
     return arrays
 
@@ -205,7 +206,7 @@ def test_special_numbers_count_wherever_they_stand(
     that would be denormal are within the bound.
     """
     flips = (is_left_turned, is_right_turned)
-    sizes = (17, 70, 99)
+    sizes = (17, 63, 99)
     use_memory(units, tmp_path)
     kernel = load(write_gemm("bfloat16", "bfloat16", "float32", flips, sizes), units, tmp_path)
     for value, side in itertools.product(SPECIAL, (0, 1)):
@@ -360,7 +361,7 @@ def generate_program(rng: np.random.Generator) -> str:
     kinds = FLOATS if rng.integers(2) else BYTES
     m, n, k, other = (int(one) for one in rng.integers(1, 70, 4))
     a, b, d = (str(one) for one in rng.choice(kinds, 3))
-    c = "float32" if kinds == FLOATS else "int32"
+    c = "float32" if kinds == FLOATS else str(rng.choice(("uint32", "int32")))
     left, right, second = (bool(one) for one in rng.integers(2, size=3))
     shapes = {
         "A": (a, (k, m) if left else (m, k)),
@@ -388,7 +389,7 @@ def generate_program(rng: np.random.Generator) -> str:
                 made.append(f"copy({name}, {tile}[s, :, :])")
             case "cleared":
                 made.append(f"fill({tile}, {kind}(0))")
-                made.append(f"if s == 1:\n            copy({name}, {tile})")
+                made.append(f"if s != {'ABD'.index(name)}:\n            copy({name}, {tile})")
             case _:
                 made.append(f"copy({name}, {tile})")
         shapes[name] = (tile if way != "one of three" else f"{tile}[s, :, :]", (rows, columns))
@@ -417,7 +418,7 @@ def products({params}, P: inout.{c}[{m}, {n}], Q: out.{c}[{m}, {other}]):
 """
 
 
-@pytest.mark.parametrize("seed", sampled(range(600), (0, 1, 2)))
+@pytest.mark.parametrize("seed", sampled(range(600), (0, 1, 144)))
 def test_generated_products_are_those_of_the_interpreter(seed: int, tmp_path: Path) -> None:
     """However operands come about: exact sums, which do not depend on their order, are the same."""
     rng = np.random.default_rng(seed)

@@ -448,7 +448,7 @@ def _add_result(ctx: Context, stmt: Gemm, blocks: Blocks) -> None:
     target = place(ctx, stmt.c.buffer, _at(stmt.c, i, j))
     wide = "float64" if blocks.shape.scalar == "double" else "float32"
     read = f"result_[{i.name} * {blocks.c_row} + {j.name}]"
-    part = read if is_float(dtype) else f"({scalar.value}){read}"
+    part = read if is_float(dtype) else f"({scalar.value})(int32_t){read}"
     total = f"{target} + {part}"
     if not is_float(dtype):
         total = f"ty_add_{scalar.suffix}({target}, {part})"
