@@ -280,12 +280,14 @@ class _Folder:
 
     def _count(self) -> None:
         ready, building = len(self.view.ready), len(self.view.building)
-        last = self._counts[-1] if self._counts else None
-        if last is not None and last.at == _round(self._now):
-            self._counts.pop()
-            last = self._counts[-1] if self._counts else None
-        if last is None or (last.ready, last.building) != (ready, building):
-            self._counts.append(Count(at=_round(self._now), ready=ready, building=building))
+        counts = self._counts
+        if counts and (counts[-1].ready, counts[-1].building) == (ready, building):
+            return
+        at = _round(self._now)
+        if counts and counts[-1].at == at:
+            counts.pop()
+        if not counts or (counts[-1].ready, counts[-1].building) != (ready, building):
+            counts.append(Count(at=at, ready=ready, building=building))
 
     # ---- authors, compile workers, judge, steps --------------------------------------------
 
@@ -475,8 +477,11 @@ class _Folder:
     ) -> _Span:
         begin = max(begin, lane.end)
         span = _Span(len(self._spans), lane, kind, begin, max(begin, end), cases)
-        before = next((one for one in reversed(lane.spans) if one.kind != "paused"), None)
-        span.after += [*after, *([] if before is None else [before])]
+        span.after += after
+        for before in reversed(lane.spans):
+            if before.kind != "paused":
+                span.after.append(before)
+                break
         lane.spans.append(span)
         self._spans.append(span)
         return span

@@ -168,33 +168,33 @@ class RunView:
     def take(self, event: Event, at_s: float) -> None:
         """Process the next event, received at that time. A first event resets the view."""
         self.changed = None
-        match event:
-            case RunStarted(spared=spared):
-                begun = RunView(about=event, begun_s=at_s, spared=frozenset(spared), changed=event)
-                vars(self).update(vars(begun))
+        match event:  # the most frequent ones first
             case CasePlanned():
                 self._plan(event)
+            case PreparationEnded() | JudgeAnswered() | DeviceAsked() | DevicePaused():
+                pass
             case BuildStarted(case=key, host=host):
                 if key in self.open:
                     self.building[key] = host
             case BuildEnded(case=key):
                 self._end_build(key)
-            case PairsCounted() | TargetsBuilt() | StudyAdvanced() | RepetitionStarted():
-                self._count(event, at_s)
-            case DeviceAsked() | DevicePaused() | PreparationEnded() | JudgeAnswered():
-                pass
-            case DeviceAwaited() | DeviceLeased() | DeviceReleased() | CaseLeft():
-                self._lend(event)
             case CaseStarted(case=key, device=device):
                 if key in self.open:
                     self._start(key, device, at_s)
+            case CaseEnded(trial=trial):
+                self._end(trial, at_s)
+            case DeviceAwaited() | DeviceLeased() | DeviceReleased() | CaseLeft():
+                self._lend(event)
             case StepEnded(seconds=seconds):
                 self.steps += 1
                 self.steps_s += seconds
-            case CaseEnded(trial=trial):
-                self._end(trial, at_s)
+            case PairsCounted() | TargetsBuilt() | StudyAdvanced() | RepetitionStarted():
+                self._count(event, at_s)
             case Note() | HostLost() | HostJoined():
                 self._tell(event)
+            case RunStarted(spared=spared):
+                begun = RunView(about=event, begun_s=at_s, spared=frozenset(spared), changed=event)
+                vars(self).update(vars(begun))
             case RunEnded():
                 self._stop(event)
             case _:
