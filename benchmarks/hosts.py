@@ -22,7 +22,7 @@ from tileyard.base.settings import Settings
 from tileyard.engine import runners
 from tileyard.engine.driver import Driver, make_pool
 from tileyard.engine.hosts import agent as agents
-from tileyard.engine.hosts.placing import NamedHosts, Place
+from tileyard.engine.hosts.meeting import NamedHosts, Place
 from tileyard.engine.hosts.slots import RemoteDevices
 from tileyard.engine.provider import UnheldSlot, Waiting, Watch
 from tileyard.engine.yard import Yard

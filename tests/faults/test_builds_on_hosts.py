@@ -16,9 +16,9 @@ from tileyard.base.model import BuildKey, Outcome, Side
 from tileyard.base.settings import Settings
 from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
+from tileyard.engine.hosts.meeting import NamedHosts
 from tileyard.engine.hosts.messages import DevicesFound, FindDevices, OrderDone, ReleaseDevice
 from tileyard.engine.hosts.naming import parse_hosts
-from tileyard.engine.hosts.placing import NamedHosts
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from tileyard.base.errors import SickDeviceError, WorkerLostError, WorkerStartEr
 from tileyard.base.events import Note
 from tileyard.base.model import Device, Outcome
 from tileyard.processes.keeper.quarantine import lift_quarantine
-from tileyard.processes.outcomes import judge_end
+from tileyard.processes.records import judge_end
 from tileyard.processes.supervise import Ended, KeeperLink, LeaseRequest, Worker, WorkerCommand
 
 HERE = Path(__file__).parent

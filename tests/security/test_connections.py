@@ -21,6 +21,7 @@ from tileyard.engine.hosts.meeting import (
     MEET_BYTES,
     MEET_LIMIT_S,
     Address,
+    Arrival,
     Challenge,
     Proof,
     Ticket,
@@ -28,7 +29,6 @@ from tileyard.engine.hosts.meeting import (
     join,
     read_ticket,
 )
-from tileyard.engine.hosts.placing import Arrival
 from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.wire import MAX_MESSAGE_BYTES, encode_frame
 

@@ -22,8 +22,7 @@ from tileyard.base.events import CaseEnded, CasePlanned, CaseStarted, RunStarted
 from tileyard.base.model import Case, CommandWork, Device, Outcome, Step, Trial
 from tileyard.base.settings import Settings
 from tileyard.engine.hosts.listening import bind
-from tileyard.engine.hosts.meeting import Address
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.meeting import Address, Place
 from tileyard.store.events import EventLog
 from tileyard.store.results import keep_result
 from tileyard.store.trials import open_store

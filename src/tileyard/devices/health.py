@@ -27,7 +27,7 @@ from tileyard.devices.occupancy import try_hold
 from tileyard.processes.keeper import quarantine
 from tileyard.processes.keeper.quarantine import PROBES, Quarantine, Quarantines, name_part
 from tileyard.processes.keeper.watching import CANNOT_TELL
-from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.records import describe_signal
 from tileyard.processes.supervise import Ended, Worker, WorkerCommand
 
 LIST_LIMIT_S = 30.0

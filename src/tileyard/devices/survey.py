@@ -13,11 +13,11 @@ from tileyard.base.settings import LOCK_DIR, Settings
 from tileyard.devices.base import Found
 from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import physical_core
+from tileyard.devices.foreign import QueueState, survey_queues
 from tileyard.devices.health import Health, find_probe_problem, read_health
 from tileyard.devices.lease_log import LeaseRules, read_lease_rules
 from tileyard.devices.locks import install_command, is_for_all
 from tileyard.devices.occupancy import Holder, Occupancy, list_leased, read_occupancy
-from tileyard.devices.queues import QueueState, survey_queues
 from tileyard.devices.registry import AUTO, find_accelerators, find_devices, parse_device
 
 WINDOW_S = 0.5

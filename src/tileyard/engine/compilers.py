@@ -14,7 +14,7 @@ from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import BuildKey, Device, Outcome, Side
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class
-from tileyard.processes.outcomes import Verdict
+from tileyard.processes.records import Verdict
 from tileyard.processes.supervise import Limit, Worker, WorkerCommand, time_limit
 from tileyard.targets.command.target import CommandTarget
 from tileyard.targets.registry import COMMAND, find_needs

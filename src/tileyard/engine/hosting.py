@@ -11,7 +11,7 @@ from pathlib import Path
 from tileyard.base.errors import HomeError, TileyardError, UsageError, WorkerLostError
 from tileyard.base.model import Batch, Device, Outcome
 from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
-from tileyard.processes.outcomes import judge_end
+from tileyard.processes.records import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, StopBatches, Told
 from tileyard.workers.command_runs import worker_environment

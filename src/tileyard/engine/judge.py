@@ -12,7 +12,7 @@ import msgspec
 
 from tileyard.base.errors import WorkerLostError
 from tileyard.base.model import Outcome
-from tileyard.processes.outcomes import judge_end
+from tileyard.processes.records import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand, time_limit
 from tileyard.workers.command_runs import worker_environment
 from tileyard.workers.handing_over import IN_MESSAGE_BYTES, ROOM_BYTES

@@ -29,7 +29,7 @@ from tileyard.engine.provider import (
     Watch,
     case_limit_s,
 )
-from tileyard.processes.outcomes import SUSPECT, judge_end
+from tileyard.processes.records import SUSPECT, judge_end
 from tileyard.processes.supervise import LeaseRequest, Place, Worker, WorkerCommand, time_limit
 from tileyard.workers.command_runs import worker_environment
 from tileyard.workers.protocol import (

@@ -20,7 +20,7 @@ from tileyard.base.model import Record
 from tileyard.base.modes import make_folder, open_file
 from tileyard.base.wording import count_of
 from tileyard.processes.keeper_line import Report
-from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.records import describe_signal
 from tileyard.processes.step_keepers import StepKeeper, start_step
 
 ATTEMPTS: Final = 3

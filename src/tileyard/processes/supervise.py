@@ -23,8 +23,7 @@ from tileyard.base.modes import make_folder, open_file
 from tileyard.processes.async_wire import AsyncChannel
 from tileyard.processes.keeper.tree import is_stopped, kill_marked
 from tileyard.processes.keeper_line import Report, explain_refusal, keeper_argv
-from tileyard.processes.outcomes import Verdict, judge_end
-from tileyard.processes.records import Ended, LeaseRequest, Place, WorkerCommand
+from tileyard.processes.records import Ended, LeaseRequest, Place, Verdict, WorkerCommand, judge_end
 from tileyard.processes.wire import CHANNEL_VARIABLE, format_channel, open_pipes
 
 __all__ = ["Ended", "LeaseRequest", "Place", "Worker", "WorkerCommand"]

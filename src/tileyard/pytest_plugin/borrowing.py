@@ -18,8 +18,7 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.base.settings import Settings
 from tileyard.devices.base import class_of
-from tileyard.devices.foreign import ForeignQueue, refuse_nesting
-from tileyard.devices.queues import find_queue, is_queue
+from tileyard.devices.foreign import ForeignQueue, find_queue, is_queue, refuse_nesting
 from tileyard.engine.foreign_queue.slots import require_tools
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.far_calls import FarDevice

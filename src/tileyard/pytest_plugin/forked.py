@@ -24,7 +24,7 @@ from tileyard.base.clock import NAP_S, Countdown
 from tileyard.base.model import Record
 from tileyard.base.modes import make_folder, open_file
 from tileyard.processes.keeper.tree import descendants_of
-from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.records import describe_signal
 from tileyard.pytest_plugin.lanes import FAILED, Lane
 
 T = TypeVar("T")

@@ -18,9 +18,8 @@ from tileyard.base.model import Device
 from tileyard.base.modes import make_folder, open_file
 from tileyard.base.settings import Settings, read_settings
 from tileyard.base.wording import count_of
-from tileyard.devices.foreign import ForeignQueue
+from tileyard.devices.foreign import ForeignQueue, is_queue
 from tileyard.devices.locks import prepare_locks
-from tileyard.devices.queues import is_queue
 from tileyard.pytest_plugin.active import Active
 from tileyard.pytest_plugin.borrowing import Borrowing, borrows, choose_queue
 from tileyard.pytest_plugin.declared import DeclaredSteps

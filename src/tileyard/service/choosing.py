@@ -14,9 +14,8 @@ from tileyard.base.model import QUEUE_LIMIT_S, Device
 from tileyard.base.settings import Settings
 from tileyard.devices.classes import find_class, find_cpu_kinds
 from tileyard.devices.cpu import format_cores, share_out
-from tileyard.devices.foreign import ForeignQueue
+from tileyard.devices.foreign import ForeignQueue, find_queue, is_queue
 from tileyard.devices.holding import join_devices
-from tileyard.devices.queues import find_queue, is_queue
 from tileyard.devices.registry import require_apart, resolve_devices
 from tileyard.processes.keeper_line import SESSION, find_job
 from tileyard.targets.registry import BUILT_IN, find_needs, is_timed

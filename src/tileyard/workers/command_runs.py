@@ -27,7 +27,7 @@ from tileyard.base.model import (
 )
 from tileyard.base.modes import make_folder, write_file
 from tileyard.devices.base import index_of, number_of
-from tileyard.processes.outcomes import SUSPECT, tells_of_memory
+from tileyard.processes.records import SUSPECT, tells_of_memory
 from tileyard.processes.steps import (
     Heard,
     StepEnd,

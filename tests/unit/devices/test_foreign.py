@@ -18,10 +18,11 @@ from tileyard.devices.foreign import (
     digest_environment,
     fill_cancel,
     fill_submit,
+    find_queue,
     name_device,
+    read_queues,
     refuse_nesting,
 )
-from tileyard.devices.queues import find_queue, read_queues
 from tileyard.targets.command.given import VARIABLE, StepSite, find_site
 
 TASK_SUBMIT = """

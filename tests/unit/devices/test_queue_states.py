@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 from tileyard.base.settings import Settings
-from tileyard.devices.foreign import decode_queues
-from tileyard.devices.queues import SUBMITTER, submitter_argv, survey_queues
+from tileyard.devices.foreign import SUBMITTER, decode_queues, submitter_argv, survey_queues
 from tileyard.devices.survey import survey_devices
 
 DECLARED = """

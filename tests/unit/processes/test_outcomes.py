@@ -5,8 +5,7 @@ import signal
 import pytest
 
 from tileyard.base.model import Outcome
-from tileyard.processes.outcomes import Verdict, describe_signal, judge_end
-from tileyard.processes.records import Ended
+from tileyard.processes.records import Ended, Verdict, describe_signal, judge_end
 
 GIB = 1 << 30
 

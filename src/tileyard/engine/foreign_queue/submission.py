@@ -9,7 +9,7 @@ from typing import Final
 
 from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ExitMeaning, ForeignQueue
-from tileyard.processes.outcomes import describe_signal
+from tileyard.processes.records import describe_signal
 from tileyard.workers.protocol import CaseRan
 from tileyard.workers.submitter import SubmitEnded
 from tileyard.workers.task_lines import (

@@ -18,8 +18,7 @@ from tileyard.base.modes import make_folder
 from tileyard.base.wording import count_of
 from tileyard.devices.base import class_of
 from tileyard.devices.declared import is_masked
-from tileyard.devices.foreign import ForeignQueue, digest_environment, fill_submit
-from tileyard.devices.queues import submitter_argv
+from tileyard.devices.foreign import ForeignQueue, digest_environment, fill_submit, submitter_argv
 from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.provider import LeaseLostError, Watch, case_limit_s
 from tileyard.engine.yard import Yard

@@ -11,9 +11,9 @@ from tileyard.base.errors import TileyardError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.devices.survey import Survey
+from tileyard.engine.hosts.meeting import START_LIMIT_S, Place, Placing
 from tileyard.engine.hosts.messages import HostSurveyed, SurveyHost
 from tileyard.engine.hosts.naming import parse_hosts
-from tileyard.engine.hosts.placing import START_LIMIT_S, Place, Placing
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.processes.supervise import time_limit
 

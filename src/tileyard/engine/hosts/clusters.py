@@ -14,8 +14,15 @@ from pathlib import Path
 from tileyard.base.errors import ToolMissingError, UsageError, WorkerLostError
 from tileyard.base.modes import append_file
 from tileyard.engine.hosts.listening import Listener
-from tileyard.engine.hosts.meeting import TOKEN, Address
-from tileyard.engine.hosts.placing import AGENT, ELSEWHERE, START_LIMIT_S, Arrival, Place
+from tileyard.engine.hosts.meeting import (
+    AGENT,
+    ELSEWHERE,
+    START_LIMIT_S,
+    TOKEN,
+    Address,
+    Arrival,
+    Place,
+)
 from tileyard.processes.supervise import Worker, WorkerCommand, time_limit
 from tileyard.workers.placing import AgentGone, EndAgents, FindNodes, NodesFound, StartAgents
 

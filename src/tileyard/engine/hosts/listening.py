@@ -19,8 +19,15 @@ from typing import Final
 from tileyard.base.errors import HomeError, ToolMissingError, UsageError, WireError
 from tileyard.base.modes import make_folder
 from tileyard.base.wording import count_of
-from tileyard.engine.hosts.meeting import MEET_LIMIT_S, STREAM_BYTES, Address, Ticket, admit
-from tileyard.engine.hosts.placing import Arrival, Place
+from tileyard.engine.hosts.meeting import (
+    MEET_LIMIT_S,
+    STREAM_BYTES,
+    Address,
+    Arrival,
+    Place,
+    Ticket,
+    admit,
+)
 from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.supervise import time_limit
 

@@ -14,8 +14,7 @@ from tileyard.base.strict import Strict, decode
 from tileyard.devices.cpu import format_cores, share_out
 from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents
-from tileyard.engine.hosts.meeting import Address
-from tileyard.engine.hosts.placing import AGENT, ANY_CODE, NamedHosts, Place, Placing
+from tileyard.engine.hosts.meeting import AGENT, ANY_CODE, Address, NamedHosts, Place, Placing
 
 FORMS = "local:N, ssh:HOST,HOST, ray:cpus=N,gpus=N, slurm:ARGUMENTS, listen:ADDRESS,N, or FILE.toml"
 MOST_LOCAL = 64

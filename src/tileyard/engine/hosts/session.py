@@ -27,6 +27,7 @@ from tileyard.base.errors import (
 )
 from tileyard.base.model import BuildKey, Digest
 from tileyard.base.modes import make_folder, open_file
+from tileyard.engine.hosts.meeting import ANY_CODE, Place
 from tileyard.engine.hosts.messages import (
     BEAT_S,
     GRACE_S,
@@ -60,7 +61,6 @@ from tileyard.engine.hosts.messages import (
     SendObjects,
 )
 from tileyard.engine.hosts.parts import Arrivals, read_parts
-from tileyard.engine.hosts.placing import ANY_CODE, Place
 from tileyard.processes.async_wire import AsyncChannel, HostChannel, StreamChannel
 from tileyard.processes.supervise import time_limit
 from tileyard.workers.protocol import TargetInfo

@@ -34,6 +34,7 @@ from tileyard.devices.classes import find_cpu_kinds
 from tileyard.devices.cpu import MAX_CORES, identify_model
 from tileyard.engine.compilers import Builders
 from tileyard.engine.hosts.building import HostBuilders, HostedPool, UsedCores
+from tileyard.engine.hosts.meeting import Place, Placing
 from tileyard.engine.hosts.messages import (
     AcquireDevice,
     AwaitRecovery,
@@ -53,7 +54,6 @@ from tileyard.engine.hosts.messages import (
     WarmDevice,
     WithdrawBatches,
 )
-from tileyard.engine.hosts.placing import Place, Placing
 from tileyard.engine.hosts.programs import FarPrograms
 from tileyard.engine.hosts.session import (
     MOST_RETRY_S,

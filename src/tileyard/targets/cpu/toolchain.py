@@ -19,8 +19,8 @@ import msgspec
 from tileyard.artifacts.objects import digest_parts
 from tileyard.base.errors import HomeError, ToolMissingError, UsageError
 from tileyard.base.model import Record
-from tileyard.processes.outcomes import find_disk_fault
 from tileyard.processes.programs import run_program
+from tileyard.processes.records import find_disk_fault
 from tileyard.targets.cpu.machine import Machine, describe_machine, find_units
 
 # ---- options --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tileyard.frontend.blame import explain_refusal, first_line
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
 from tileyard.frontend.tir_queries import PARALLEL, bodies_of, call_name, is_loop, nodes_of
-from tileyard.processes.outcomes import tells_of_memory
+from tileyard.processes.records import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
 from tileyard.targets.cuda.launching import LaunchRecord
 from tileyard.targets.cuda.nvrtc import overhear

@@ -10,9 +10,8 @@ import pytest
 
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.engine.hosts import session as sessions
-from tileyard.engine.hosts.meeting import Ticket
+from tileyard.engine.hosts.meeting import Arrival, Place, Ticket
 from tileyard.engine.hosts.messages import PROTOCOL, Answered, Greeting, OrderDone, WarmDevice
-from tileyard.engine.hosts.placing import Arrival, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.processes.async_wire import StreamChannel
 from tileyard.processes.wire import encode_frame

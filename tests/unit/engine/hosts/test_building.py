@@ -13,8 +13,8 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, Side
 from tileyard.engine.compilers import Builder, Builders, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
+from tileyard.engine.hosts.meeting import Place
 from tileyard.engine.hosts.messages import BuildThere
-from tileyard.engine.hosts.placing import Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.workers.protocol import BuildKernel, TargetInfo
 

@@ -25,7 +25,7 @@ from tileyard.base.model import (
     Step,
 )
 from tileyard.base.settings import Settings
-from tileyard.engine.hosts.placing import AGENT, NamedHosts, Place
+from tileyard.engine.hosts.meeting import AGENT, NamedHosts, Place
 from tileyard.engine.hosts.slots import RemoteDevices
 from tileyard.engine.proofs import NO_TREE
 from tileyard.engine.provider import LeaseLostError

@@ -7,8 +7,8 @@ from typing import cast
 
 from tileyard.base.model import Batch, BuildKey, Case, Device, GoldenKey, KernelWork
 from tileyard.base.settings import Settings
+from tileyard.engine.hosts.meeting import NamedHosts
 from tileyard.engine.hosts.messages import Answer, BatchEnded, Order
-from tileyard.engine.hosts.placing import NamedHosts
 from tileyard.engine.hosts.session import HostSession
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.workers.protocol import CaseRan, Golden, RunEntry

@@ -28,7 +28,16 @@ from tileyard.engine.hosts import session as sessions
 from tileyard.engine.hosts import slots
 from tileyard.engine.hosts.building import HostBuilders
 from tileyard.engine.hosts.listening import MOST_FURTHER
-from tileyard.engine.hosts.meeting import Address, Ticket, join
+from tileyard.engine.hosts.meeting import (
+    AGENT,
+    ANY_CODE,
+    ELSEWHERE,
+    Address,
+    NamedHosts,
+    Place,
+    Ticket,
+    join,
+)
 from tileyard.engine.hosts.messages import (
     PROTOCOL,
     Answered,
@@ -45,7 +54,6 @@ from tileyard.engine.hosts.messages import (
 )
 from tileyard.engine.hosts.naming import parse_hosts
 from tileyard.engine.hosts.parts import PART_BYTES
-from tileyard.engine.hosts.placing import AGENT, ANY_CODE, ELSEWHERE, NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession, SessionLostError
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.provider import LeaseLostError, Slot, Waiting

@@ -10,8 +10,8 @@ from tileyard.base.model import Device
 from tileyard.base.settings import Settings
 from tileyard.devices.holding import hold_together
 from tileyard.engine.hosts.building import HostBuilders
+from tileyard.engine.hosts.meeting import NamedHosts, Place
 from tileyard.engine.hosts.messages import DevicesFound
-from tileyard.engine.hosts.placing import NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession
 from tileyard.engine.hosts.slots import RemoteDevices, RemoteSlot
 from tileyard.engine.lending import DeviceSite, Lending, find_parts

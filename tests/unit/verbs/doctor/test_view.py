@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
+from tileyard.devices.foreign import QueueState
 from tileyard.devices.health import GoodProbe, Health, Probe, ProbeReport, Verdict
 from tileyard.devices.occupancy import Holder
-from tileyard.devices.queues import QueueState
 from tileyard.devices.survey import DeviceState, Survey
 from tileyard.show.words import clean_line
 from tileyard.verbs.doctor.plan.findings import Diagnosis, Finding, Level

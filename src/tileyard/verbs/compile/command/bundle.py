@@ -116,7 +116,7 @@ def _inspect(path: Path, commit: str, *, as_json: bool) -> int:
     from tileyard.artifacts.bundle_file import Expected
     from tileyard.artifacts.bundles import check_bundle, read_manifest
     from tileyard.show.opening import load_settings
-    from tileyard.verbs.test.plan.prerequisites import require_prerequisites
+    from tileyard.verbs.test.plan.packed import require_prerequisites
 
     manifest = read_manifest(path)
     _print(manifest, path, as_json=as_json)

@@ -13,7 +13,7 @@ from tileyard.devices.classes import find_class
 from tileyard.devices.cpu import find_absent, format_cores, parse_cores
 from tileyard.devices.cuda import has_driver, list_visible_gpus, make_gpu
 from tileyard.devices.declared import declaration_files, read_devices, read_files
-from tileyard.devices.foreign import SUBMISSION_VARIABLE
+from tileyard.devices.foreign import PREFIX, SUBMISSION_VARIABLE, read_queues
 from tileyard.devices.health import (
     GOOD_PROBES_NEEDED,
     Probe,
@@ -23,7 +23,6 @@ from tileyard.devices.health import (
     run_apart,
 )
 from tileyard.devices.occupancy import open_directory, read_requests
-from tileyard.devices.queues import PREFIX, read_queues
 from tileyard.devices.registry import find_devices
 from tileyard.engine.foreign_queue.slots import check_reach
 from tileyard.processes.keeper.directory import LeaseRecord, LockDirectory

@@ -39,7 +39,7 @@ def config(context: typer.Context, *, json: AsJson = False) -> int:
     Exit status: 0, 2 for a file that is wrong.
     """
     from tileyard.devices.declared import read_devices
-    from tileyard.devices.queues import read_queues
+    from tileyard.devices.foreign import read_queues
     from tileyard.show.opening import load_settings, present
 
     settings = load_settings()  # refuses what cannot be used, as do these

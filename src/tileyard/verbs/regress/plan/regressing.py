@@ -46,7 +46,6 @@ from tileyard.verbs.regress.plan.pairs import (
     fold_pairs,
 )
 from tileyard.verbs.regress.plan.revisions import Project
-from tileyard.verbs.regress.plan.side_kernels import open_sides
 from tileyard.verbs.regress.plan.sides import (
     FindStored,
     StoredSide,
@@ -55,6 +54,7 @@ from tileyard.verbs.regress.plan.sides import (
     open_kernels,
     open_stored,
 )
+from tileyard.verbs.regress.plan.static import open_sides
 from tileyard.verbs.regress.result import (
     Regression,
     TimedRow,

@@ -24,8 +24,7 @@ from tileyard.base.errors import HomeError, TileyardError, UsageError
 from tileyard.base.settings import Settings
 from tileyard.devices.survey import survey_devices
 from tileyard.engine.hosts.listening import bind
-from tileyard.engine.hosts.meeting import Address
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.meeting import Address, Place
 from tileyard.pages.page import read_policy
 from tileyard.pages.report import render_report
 from tileyard.store.base import Store, TrialQuery

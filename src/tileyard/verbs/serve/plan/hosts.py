@@ -13,6 +13,7 @@ from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.devices.survey import Survey
 from tileyard.engine.hosts.asking import HostAnswer, asking
+from tileyard.engine.hosts.meeting import NamedHosts, Place
 from tileyard.engine.hosts.messages import (
     HostSurveyed,
     IdentifyPython,
@@ -20,7 +21,6 @@ from tileyard.engine.hosts.messages import (
     SurveyHost,
 )
 from tileyard.engine.hosts.naming import parse_hosts
-from tileyard.engine.hosts.placing import NamedHosts, Place
 from tileyard.engine.hosts.session import HostSession
 
 FORMS: Final = "ssh:HOST,HOST, local:N, or FILE.toml"

@@ -1,30 +1,63 @@
 """A suite in a bundle, with builds and golden results. Paths of its folder and Python are marked in its text;
-where it is opened they become local paths.
+where it is opened they become local paths. What a suite or toolchain requires of a host is checked before.
 """
 
+import os
 import re
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from tileyard.artifacts.bundle_file import BundleManifest
+from tileyard.artifacts.compat import Prerequisites, find_missing, require_fit
 from tileyard.artifacts.digests import list_inputs, pack_inputs
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.artifacts.trees import Trees
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BundleError, UsageError
-from tileyard.base.model import Case, CommandWork, Digest, Record, Step
+from tileyard.base.model import Case, CommandWork, Device, Digest, Record, Step
 from tileyard.base.quarantine import Quarantine
+from tileyard.base.settings import Settings
 from tileyard.base.wording import count_of, name_some
+from tileyard.devices.registry import find_devices
 from tileyard.engine.programs import Programs
 from tileyard.engine.proofs import list_late_steps
 from tileyard.targets.command.given import PATH_END
 from tileyard.verbs.test.plan.choosing import fits_case
 from tileyard.verbs.test.result.result import Rule, Suite, SuiteCase
 from tileyard.workers.protocol import RunEntry
+from tileyard.workers.step_identity import ask_command
+
+NOTHING = Prerequisites()
+NO_VARIABLES: Mapping[str, str] = {}
+
+
+def require_prerequisites(
+    what: str,
+    needed: Prerequisites,
+    settings: Settings,
+    *,
+    more: Mapping[str, str] = NO_VARIABLES,
+    named: Sequence[Device] = (),
+) -> None:
+    """Raise IncompatibleError naming all that is missing. ``more`` are variables besides our own, as a
+    toolchain's; ``named`` are a run's devices.
+    """
+    if needed == NOTHING:
+        return
+    env = {**os.environ, **more}
+    devices = [*named, *(find_devices(settings) if needed.devices else ())]
+    kinds = Counter(kind for _, kind in {(device.name, device.kind) for device in devices})
+    with tempfile.TemporaryDirectory(prefix="tileyard-asked-") as folder:
+        ask = partial(ask_command, env=env, cwd=folder)
+        require_fit(what, tuple(find_missing(needed, env, ask, kinds)))
+
 
 Entry = TypeVar("Entry", Rule, Quarantine)
 FOLDER_MARK, PYTHON_MARK = "%%tileyard-suite-folder%%", "%%tileyard-python%%"

@@ -36,7 +36,7 @@ from tileyard.verbs.test.plan.budget import hold_one
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.files.steps import double
 from tileyard.verbs.test.plan.kernel_cases import ONLY
-from tileyard.verbs.test.plan.prerequisites import require_prerequisites
+from tileyard.verbs.test.plan.packed import require_prerequisites
 from tileyard.verbs.test.plan.reading import read_suite
 from tileyard.verbs.test.plan.source import limit_runner
 from tileyard.verbs.test.result.result import Suite, SuiteCase

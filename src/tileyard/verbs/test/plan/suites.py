@@ -19,7 +19,7 @@ from tileyard.base.settings import Settings
 from tileyard.devices.base import class_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import is_masked
-from tileyard.devices.queues import find_queue, is_queue
+from tileyard.devices.foreign import find_queue, is_queue
 from tileyard.engine.hosting import KIND, make_slots
 from tileyard.engine.ledger import ANY_RUN
 from tileyard.engine.programs import ProgramSite
@@ -65,11 +65,11 @@ from tileyard.verbs.test.plan.packed import (
     check_suite,
     find_packed,
     pack_suite,
+    require_prerequisites,
     unpack_suite,
 )
 from tileyard.verbs.test.plan.pieces import parse_shard
 from tileyard.verbs.test.plan.plan import make_plan
-from tileyard.verbs.test.plan.prerequisites import require_prerequisites
 from tileyard.verbs.test.plan.side_suites import open_site
 from tileyard.verbs.test.plan.source import Part, SuiteSource, find_pythons, find_targets, list_held
 from tileyard.verbs.test.result.achieved import (

@@ -2,9 +2,12 @@
 ``tileyard run`` builds, runs, compares and times one config.
 """
 
+import math
 import sys
+from collections import Counter
+from functools import partial
 from importlib.resources import files
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 from tileyard.base.errors import UsageError
 from tileyard.show.kernel_options import Emit, ShapeName, parse_kernel
@@ -61,10 +64,8 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
     """
     options = complete(TuneArguments, options)
     if check_replay(options, is_named=bool(kernel)):
-        from tileyard.verbs.tune.command.replay import replay
-
         refuse_unused("with --replay: there is no run", {"--report": options["report"]})
-        return replay(read_options(TuneArguments, options), as_json=json)
+        return _replay(read_options(TuneArguments, options), as_json=json)
     from tileyard.verbs.tune.command.session import run, run_table
 
     check_subject(options, is_named=bool(kernel))
@@ -78,6 +79,48 @@ def tune(kernel: KernelName = "", *, json: AsJson = False, **options: Unpack[Tun
         return run(start, as_json=json, png=files["png"], report=files["report"])
     refuse_unused("with several shapes: each has its own study", {"--png": options["png"]})
     return run_table(table, as_json=json, report=options["report"])
+
+
+def _replay(values: dict[str, Any], *, as_json: bool) -> int:
+    """Replay what the options say on a recorded space, in this process and with no device."""
+    from tileyard.show.opening import open_picture, present
+    from tileyard.verbs.tune.plan.goals import Goals, check_facts
+    from tileyard.verbs.tune.plan.recorded.files import read_space
+    from tileyard.verbs.tune.plan.recorded.replaying import Arena
+    from tileyard.verbs.tune.plan.strategies.base import (
+        check_strategy,
+        make_strategy,
+        require_gain,
+    )
+    from tileyard.verbs.tune.view.progress import show_replays
+    from tileyard.verbs.tune.view.replay import print_replay
+
+    name = values["strategy"]
+    (check_strategy if values["until_gain"] is None else require_gain)(name)
+    draw = open_picture(values["png"], "tileyard.verbs.tune.view.figure:render_replay")
+    space, second = read_space(values["replay"]), values["pareto"]
+    goals = Goals(bounds=values["bound"], second=second)
+    check_facts(goals.options, space.measures, space.name or values["replay"])
+    arena = Arena(space.within(goals.bounds), values["replay"], second)
+    with show_replays(Counter({name: values["repetitions"]})) as begin:
+        found = arena.replay(
+            name,
+            partial(make_strategy, name),
+            repetitions=values["repetitions"],
+            in_flight=values["in_flight"],
+            trials=values["trials"],
+            budget_s=_or_any(values["budget"]),
+            device_budget_s=_or_any(values["device_budget"]),
+            until_gain=values["until_gain"],
+            begin=begin,
+        )
+    present(found, as_json, print_replay)
+    draw(found, arena.space)
+    return 0
+
+
+def _or_any(budget_s: float | None) -> float:
+    return math.inf if budget_s is None else budget_s
 
 
 def demo(*, shape: ShapeName, trials: TrialCount, json: AsJson = False) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.settings import Settings
-from tileyard.engine.hosts.placing import Place
+from tileyard.engine.hosts.meeting import Place
 from tileyard.verbs.serve.plan.hosts import AskedHosts, HostState, Pace, find_places
 
 

@@ -12,21 +12,19 @@ from tileyard.base.decoding import decode_json, draft_of
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome, Value
 from tileyard.base.wording import count_of
-from tileyard.verbs.tune.plan.recorded.foreign import (
-    Table,
-    as_config,
-    as_number,
-    as_numbers,
-    as_value,
-    find_interval,
-)
 from tileyard.verbs.tune.plan.recorded.space import (
     FORMAT,
     Header,
     Recorded,
     RecordedSpace,
+    Table,
+    as_config,
+    as_number,
+    as_numbers,
+    as_value,
     decode_space,
     encode_space,
+    find_interval,
     list_parameters,
     make_space,
 )

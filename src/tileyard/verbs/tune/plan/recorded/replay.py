@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tileyard.base.model import Measurement, Record, Trial
-from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
-from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
+from tileyard.verbs.tune.plan.recorded.space import CONFIDENCE, Recorded, RecordedSpace
 from tileyard.verbs.tune.plan.space import OpenSpace
 from tileyard.verbs.tune.plan.strategies.base import (
     OF_BINARIES,

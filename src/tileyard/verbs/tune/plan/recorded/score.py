@@ -23,9 +23,8 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
 from tileyard.base.wording import count_of
-from tileyard.verbs.tune.plan.recorded.foreign import CONFIDENCE
 from tileyard.verbs.tune.plan.recorded.replay import Replayed
-from tileyard.verbs.tune.plan.recorded.space import Recorded, RecordedSpace
+from tileyard.verbs.tune.plan.recorded.space import CONFIDENCE, Recorded, RecordedSpace
 from tileyard.verbs.tune.result import Score
 
 START, END = 0.01, 0.95

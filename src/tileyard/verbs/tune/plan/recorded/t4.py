@@ -10,18 +10,16 @@ import msgspec
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import WELL, Outcome, Value
-from tileyard.verbs.tune.plan.recorded.foreign import (
-    Table,
-    as_config,
-    as_number,
-    as_numbers,
-    find_interval,
-)
 from tileyard.verbs.tune.plan.recorded.space import (
     FORMAT,
     Header,
     Recorded,
     RecordedSpace,
+    Table,
+    as_config,
+    as_number,
+    as_numbers,
+    find_interval,
     list_parameters,
     make_space,
 )

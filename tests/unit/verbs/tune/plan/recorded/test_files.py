@@ -11,8 +11,13 @@ import pytest
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
 from tileyard.verbs.tune.plan.recorded.files import read_space, write_space
-from tileyard.verbs.tune.plan.recorded.foreign import find_interval
-from tileyard.verbs.tune.plan.recorded.space import FORMAT, Header, Recorded, make_space
+from tileyard.verbs.tune.plan.recorded.space import (
+    FORMAT,
+    Header,
+    Recorded,
+    find_interval,
+    make_space,
+)
 
 CONFIGS = (
     Recorded(

@@ -24,9 +24,8 @@ from tileyard.testing.strategies import (
     is_each_point_once,
 )
 from tileyard.verbs.tune.plan.strategies.base import Points
-from tileyard.verbs.tune.plan.strategies.encoding import Encoding
 from tileyard.verbs.tune.plan.strategies.optuna_samplers import CmaEs, GaussianProcess, Genetic, Tpe
-from tileyard.verbs.tune.plan.strategies.proposing import MOST_HINTS
+from tileyard.verbs.tune.plan.strategies.proposing import MOST_HINTS, Encoding
 
 pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
 LINE = Points({"block": (16, 32, 64, 128, 256)})
