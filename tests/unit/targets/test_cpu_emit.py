@@ -98,21 +98,62 @@ def test_clearing_is_left_to_the_gemm() -> None:
     assert text.index(expected) < text.index("memset(C_local")
 
 
-def test_a_tile_read_in_a_condition_is_cleared_at_once() -> None:
-    """Where the generator could not see every read, clearing is not put off."""
-    text = emit("""
+CLEARED = """
 def early(A: float32[8, 8], C: out.float32[8, 8]):
     a: shared.float32[8, 8]
     c: fragment.float32[8, 8]
     copy(A, a)
     fill(c, 0.0)
     gemm(a, a, c)
-    if c[0, 0] > 1.0:
-        gemm(a, a, c)
     copy(c, C)
-""").text
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("    copy(c, C)", "    if c[0, 0] > 1.0:\n        gemm(a, a, c)\n    copy(c, C)"),
+        ("    fill(c, 0.0)", "    fill(c, -0.0)"),
+        ("    fill(c, 0.0)", "    fill(c[0 : +4, :], 0.0)"),
+        ("    gemm(a, a, c)", "    gemm(a[0 : +4, :], a, c[0 : +4, :])"),
+        ("    copy(A, a)", "    d: fragment.float32[64] = c\n    copy(A, a)"),
+        ("float32", "int32"),
+        (
+            "    fill(c, 0.0)\n    gemm(a, a, c)",
+            "    with roles:\n        with role(0, 32):\n            fill(c, 0.0)\n            gemm(a, a, c)",
+        ),
+    ],
+)
+def test_what_may_be_seen_is_cleared_at_once(before: str, after: str) -> None:
+    """Where not every read is seen, or no micro-kernel writes all of the tile, clearing is not put off."""
     expected = "c_is_clear"
-    assert expected not in text
+    assert expected in emit(CLEARED).text
+    assert f"if ({expected})" not in emit(CLEARED).text
+    text = CLEARED.replace(before, after)
+    text = text.replace("0.0", "0") if after == "int32" else text
+    assert expected not in emit(text).text
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "gemm(c, a, e)",
+        "gemm(a, c, e)",
+        "copy(c, e)",
+        "for i, j in parallel(8, 8):\n        e[i, j] = c[i, j]",
+    ],
+)
+def test_a_tile_that_only_counts_as_clear_is_cleared_before_it_is_read(reader: str) -> None:
+    """Once: afterwards it no longer counts as clear."""
+    text = f"{CLEARED}    fill(c, 0.0)\n    {reader}\n    copy(e, C)\n"
+    text = text.replace(
+        "    copy(A, a)", "    e: fragment.float32[8, 8]\n    fill(e, 1.0)\n    copy(A, a)"
+    )
+    lines = [line.strip() for line in emit(text).text.splitlines()]
+    place = lines.index("if (c_is_clear) {")
+    assert lines[place + 1].startswith("memset(c, 0, ")
+    assert lines[place + 2] == "c_is_clear = 0;"
+    assert place > lines.index("c_is_clear = 0;", lines.index("c_is_clear = 1;"))
 
 
 def test_tiles_are_kept_for_other_blocks() -> None:
