@@ -186,7 +186,28 @@ def test_rows_that_lie_apart_are_fetched_before_they_are_written() -> None:
     ("text", "reason"),
     [
         (gemm(128, roles="inout."), "the array is written"),
-        (gemm(128, grid=(1, 4)).replace("grid[1]", "grid[1]"), "no two blocks need the same"),
+        (gemm(128, grid=(1, 4)), "no two blocks need the same"),
+        (
+            gemm(128)
+            .replace("A_shared: shared.float32[", "A_shared: shared.float32[1, ")
+            .replace(", A_shared)", ", A_shared[0, :, :])")
+            .replace("gemm(A_shared", "gemm(A_shared[0, :, :]"),
+            "the tile has stages",
+        ),
+        (
+            gemm(128)
+            .replace("    A_shared:", "    at: local.int32[1]\n    A_shared:")
+            .replace("    fill(", "    at[0] = 32\n    fill(")
+            .replace("k * 16 : +16], A_shared", "at[0] : +16], A_shared"),
+            "a place that is read may have changed",
+        ),
+        (
+            gemm(128).replace(
+                "    fill(",
+                "    with roles:\n        with role(0, 32):\n            pass\n    fill(",
+            ),
+            "roles take turns",
+        ),
     ],
 )
 def test_tiles_are_not_kept_in_vain(text: str, reason: str) -> None:
@@ -258,6 +279,7 @@ def faults(X: int32[4], Y: out.int32[4]):
     [
         ("copy(A[0 : +4, :], t)", "have different shapes"),
         ("reduce(t, u, kind='bitor', axis=1)", "bitor of floats"),
+        ("gemm(t, t, t)", "gemm of t into itself"),
     ],
 )
 def test_what_is_not_covered_is_refused(body: str, expected: str) -> None:
@@ -315,6 +337,27 @@ def test_what_is_kept_fits_the_memory(
     parts = ("A_shared_claims", "B_shared_claims", "ty_claim", "width_")
     found = tuple(part in text for part in parts)
     assert found == expected
+
+
+def test_slots_are_numbered_from_the_start_of_a_loop() -> None:
+    """Wherever it starts, its first content is in the first slot."""
+    text = emit(gemm(128).replace("pipelined(4, ", "pipelined(3, start=1, ")).text
+    expected = ("const int64_t slot_ = by * INT64_C(3) + (k - 1);", "12 of them for all threads")
+    assert [part for part in expected if part not in text] == []
+
+
+def test_columns_are_kept_in_groups_of_like_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five, four would fit: three are kept and then two. A slot's content is numbered among all."""
+    monkeypatch.setattr(keeping, "MOST_BYTES", 52 << 10)
+    text = emit(
+        gemm(128, grid=(5, 4)).replace("64]", "160]").replace("[128, 160], B", "[128, 64], B")
+    ).text
+    expected = (
+        "width_ = 5 - left_ < 3 ? 5 - left_ : 3;",
+        "slot_ = bx % 3 * INT64_C(4) + k;",
+        "content_ = bx * INT64_C(4) + k + INT64_C(1);",
+    )
+    assert [part for part in expected if part not in text] == []
 
 
 def test_a_loop_of_a_length_that_varies_keeps_what_it_needs_at_most() -> None:

@@ -66,6 +66,12 @@ def test_a_gemm_inside_a_later_statement_reads_what_would_be_copied() -> None:
         PRODUCTS.replace(
             COPY, COPY.replace("scores, weights", "scores[0:+16, :], weights[0:+16, :]")
         ),
+        PRODUCTS.replace("    result: ", "    row: fragment.float32[1024] = scores\n    result: "),
+        PRODUCTS.replace("    result: ", "    row: fragment.float32[1024] = weights\n    result: "),
+        PRODUCTS.replace(
+            "    copy(A, a)",
+            "    with roles:\n        with role(0, 32):\n            pass\n    copy(A, a)",
+        ),
     ],
     ids=[
         "the source is written in between",
@@ -79,6 +85,9 @@ def test_a_gemm_inside_a_later_statement_reads_what_would_be_copied() -> None:
         "the product goes into the source",
         "the copy is changed",
         "the copy is of a part",
+        "the source has another name",
+        "the copy has another name",
+        "roles take turns",
     ],
 )
 def test_other_copies_are_made(changed: str) -> None:

@@ -77,7 +77,7 @@ def find_forwarded(program: Program) -> Forwarding:
             uses = sum(_uses(x, name) for x in body)
             if not readers or uses != len(readers) + 1 or any(x.transpose_a for x in readers):
                 continue
-            if source not in sources and _is_unchanged(statements[place + 1 :], readers, source):
+            if _is_unchanged(statements[place + 1 :], readers, source):
                 copies.add(id(stmt))
                 sources[name] = source
     return Forwarding(copies=frozenset(copies), sources=sources)
