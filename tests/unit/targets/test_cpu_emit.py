@@ -52,6 +52,10 @@ def test_open_bounds_are_tested_once_for_a_tile() -> None:
     expected = 2
     assert text.count("if (by * 32 + 31 < m)") == expected
     assert " < m ? A[" in text
+    cleared = gemm("m").replace(
+        "copy(C_local, C[by * 32 : +32, bx * 32 : +32])", "fill(C[by * 32 : +32, :], 0.0)"
+    )
+    assert emit(cleared).text.count("if (by * 32 + 31 < m)") == expected
 
 
 def test_names_are_the_users() -> None:

@@ -13,7 +13,13 @@ from tileyard.artifacts.manifest import Artifact
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
 from tileyard.ir.reader import read_program
 from tileyard.targets.cpu.binary import CpuBinary
-from tileyard.targets.cpu.machine import Details, describe_machine, missing_features, read_details
+from tileyard.targets.cpu.machine import (
+    Details,
+    describe_machine,
+    find_units,
+    missing_features,
+    read_details,
+)
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.cpu.toolchain import (
     CpuOptions,
@@ -130,6 +136,26 @@ def test_machines_follow_from_the_compilers_macros(
     """Vector width and registers are those of the widest vectors the compiler may use."""
     machine = describe_machine(macros, is_native=False)
     assert (machine.vector_bytes, machine.registers) == expected
+
+
+@pytest.mark.parametrize(
+    ("macros", "expected"),
+    [
+        (("__AVX512BF16__",), ("bf16",)),
+        (("__AVX512VNNI__",), ("i8",)),
+        (("__AVXVNNI__",), ("i8",)),
+        (("__ARM_FEATURE_BF16_VECTOR_ARITHMETIC",), ("bf16",)),
+        (("__ARM_FEATURE_MATMUL_INT8",), ("i8",)),
+        (("__ARM_FEATURE_DOTPROD",), ("s8", "u8")),
+        (("__AVX512F__", "__AVX512VL__"), ()),
+    ],
+)
+def test_units_follow_from_the_compilers_macros(
+    macros: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    """Any of the features that have a unit is enough."""
+    machine = describe_machine(dict.fromkeys(macros, "1"), is_native=False)
+    assert find_units(machine.features) == expected
 
 
 def test_features_that_this_host_lacks_are_found() -> None:

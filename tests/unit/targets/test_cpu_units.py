@@ -19,6 +19,7 @@ from tileyard.targets.base import Array, Loaded
 from tileyard.targets.cpu.emit.plan import make_plan
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.emit.tiles import RowPanels
+from tileyard.targets.cpu.emit.units import find_unit
 from tileyard.targets.cpu.machine import Machine
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.testing.target_cases import load_program
@@ -234,6 +235,50 @@ def test_plain_sums_are_those_of_fma_and_others_the_units(tmp_path: Path) -> Non
         expected = run(kernels["units=1"], arrays)
         arrays[side][0, 0, 0] = 1e-39
         np.testing.assert_array_equal(run(kernels["units=1"], arrays), expected)
+
+
+BF16, E4M3, E5M2 = FLOATS
+ARM = ("s8", "u8")
+
+
+@pytest.mark.parametrize(
+    ("units", "kinds", "expected"),
+    [
+        (("bf16",), (BF16, BF16, "float32"), "bf16 checked left checked right"),
+        (("bf16",), (BF16, E5M2, "float32"), "bf16 checked left"),
+        (("bf16",), (E4M3, BF16, "float32"), "bf16 checked right"),
+        (("bf16",), (E4M3, E5M2, "float32"), "bf16"),
+        (("bf16",), (BF16, BF16, BF16), ""),
+        (("bf16",), (BF16, BF16, "float64"), ""),
+        (("i8", *ARM), (BF16, BF16, "float32"), ""),
+        (("i8",), ("int8", "int8", "int32"), "i8 flipped -128"),
+        (("i8",), ("uint8", "uint8", "uint32"), "i8 flipped swapped 128"),
+        (("i8", *ARM), ("uint8", "int8", "uint32"), "i8"),
+        (("i8", *ARM), ("int8", "uint8", "int32"), "i8 swapped"),
+        (("i8", *ARM), ("int8", "int8", "int32"), "s8"),
+        (("i8", *ARM), ("uint8", "uint8", "int32"), "u8"),
+        (ARM, ("uint8", "int8", "int32"), "s8 flipped 128"),
+        (ARM, ("int8", "uint8", "int32"), "u8 flipped -128"),
+        (("i8", *ARM), ("int8", "int8", "int64"), ""),
+        (("i8", *ARM), ("int8", "int8", "int16"), ""),
+        (("bf16",), ("int8", "int8", "int32"), ""),
+        (("i8", *ARM), ("int16", "int8", "int32"), ""),
+    ],
+)
+def test_units_multiply_what_they_compute_exactly_enough(
+    units: tuple[str, ...], kinds: tuple[str, str, str], expected: str
+) -> None:
+    """The unit for each pair of types, and what is done for it."""
+    machine = Machine(arch="x86_64", vector_bytes=32, registers=16, units=units)
+    unit = find_unit(machine, *kinds)
+    words = [] if unit is None else [unit.name]
+    if unit is not None:
+        assert not unit.right.is_flipped
+        words += ["checked left"] * unit.left.is_checked
+        words += ["checked right"] * unit.right.is_checked
+        words += ["flipped"] * unit.left.is_flipped + ["swapped"] * unit.is_swapped
+        words += [str(unit.correction)] * (unit.correction != 0)
+    assert " ".join(words) == expected
 
 
 def test_products_by_different_register_blocks_have_their_own_left_operands() -> None:

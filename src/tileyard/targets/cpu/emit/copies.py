@@ -40,6 +40,7 @@ from tileyard.targets.cpu.emit.exprs import (
 from tileyard.targets.cpu.emit.loops import (
     Segment,
     begin_panels,
+    clear_matrix,
     counter,
     element_indices,
     loop,
@@ -515,11 +516,10 @@ def emit_fill(ctx: Context, stmt: Fill) -> None:
 
 def _clear(ctx: Context, stmt: Fill) -> None:
     tile = ctx.in_panels(stmt.dst.buffer)
-    size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     if tile is not None:
-        start = f"{ctx.names[tile.name]}[{index(ctx, matrix_start(ctx, tile, stmt.dst))}]"
-        ctx.out.line(f"memset(&{start}, 0, {tile.matrix_elements} * {size});")
+        clear_matrix(ctx, tile, matrix_start(ctx, tile, stmt.dst))
         return
+    size = f"sizeof({ctx.element_type(stmt.dst.buffer)})"
     for segment in segments(ctx, stmt.dst):
         ctx.out.line(f"memset({segment.address}, 0, {index_term(ctx, segment.count)} * {size});")
 

@@ -554,8 +554,8 @@ def _in_lanes(ctx: Context, region: Region, tile: Tile, layout: ColumnPanels) ->
 
 
 def clear_matrix(ctx: Context, tile: Tile, start: Expr) -> None:
-    """Write zeros into all of a matrix of a packed tile."""
-    size = f"{tile.matrix_elements} * sizeof({tile.scalar})"
+    """Write zeros into all of a matrix of a tile in panels."""
+    size = f"{tile.content_elements} * sizeof({tile.scalar})"
     ctx.out.line(f"memset(&{ctx.names[tile.name]}[{index(ctx, start)}], 0, {size});")
 
 
