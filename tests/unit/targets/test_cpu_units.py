@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -396,6 +397,26 @@ C: out.float32[48, 32], T: out.float32[32, 256]):
     declared = [x.partition("restrict b)")[0].split()[-2] for x in texts]
     looked_up = [x.count("ty_quad_look_up(") for x in texts]
     assert (declared, looked_up) == (["uint16_t", "float"], [1, 0])
+
+
+def test_rows_are_converted_before_they_are_cut() -> None:
+    """Chunks of a left operand are too short for the vectors of a conversion; words need none."""
+    text = """
+def cast(A: float32[24, 96], B: bfloat16[96, 32], C: out.float32[24, 32]):
+    threads(128)
+    a: shared.bfloat16[24, 96]
+    c: fragment.float32[24, 32]
+    copy(A, a)
+    gemm(a, B, c, transpose_a=False, transpose_b=False, clear=True)
+    copy(c, C)
+"""
+    machine = Machine(arch="x86_64", vector_bytes=32, registers=16, units=("bf16",))
+    texts = [
+        generate(read_program(text.replace("A: float32", f"A: {kind}")), machine, {}).text
+        for kind in ("float32", "bfloat16")
+    ]
+    calls = [re.findall(r"ty_row_to_bf16\((\w+)\[.*, (\d+)\);", one) for one in texts]
+    assert calls == [[("part", "96")], []]
 
 
 WAYS = ("copied", "past the edge", "computed", "copied twice", "one of three", "cleared")

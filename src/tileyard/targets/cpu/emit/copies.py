@@ -228,6 +228,10 @@ def _emit_inside(ctx: Context, boxes: Boxes) -> None:
         if tile.layout.fold > 1:
             _zip(ctx, boxes, tile, tile.layout)
             return
+    is_packed = tile is not None and isinstance(tile.layout, RowPanels) and tile.packing is not None
+    if tile is not None and is_packed and boxes.has_rows and not boxes.is_plain(ctx):
+        _cut(ctx, boxes, tile)
+        return
     for segment in segments(ctx, boxes.dst):
         if not boxes.has_rows or segment.step != 1:
             _each_element(ctx, boxes, segment, is_inside=True)
@@ -347,6 +351,28 @@ def _transpose(ctx: Context, boxes: Boxes, tile: Tile, layout: ColumnPanels) -> 
                         turn = f"ty_turn_float((float *){to}, (const float *){part}"
                     sizes = f"{width}, {_BLOCK // fold}, {-(-count // fold)}"
                     ctx.out.line(f"{turn}, {sizes});")
+
+
+# ---- rows in chunks ------------------------------------------------------------------------------
+
+
+def _cut(ctx: Context, boxes: Boxes, tile: Tile) -> None:
+    """Fill panels of rows: convert all rows of a panel, then cut them into chunks, too short for vectors."""
+    part, columns = ctx.names.fresh("part"), tile.matrix[1]
+    leading = (ZERO,) * (len(boxes.dst.extents) - 2)
+
+    def convert(first: Expr, height: int) -> None:
+        row = counter(ctx, "row", height)
+        indices = boxes.source_indices((*leading, add(first, row), ZERO))
+        source = place(ctx, boxes.src.buffer, indices)
+        ctx.out.line(f"{tile.scalar} {part}[{height}][{columns}] __attribute__((aligned(64)));")
+        with ctx.out.block(loop(ctx, row, constant(height))):
+            boxes.move_row(ctx, f"{part}[{index(ctx, row)}]", f"&{source}", str(columns))
+
+    for segment in segments(ctx, boxes.dst, convert):
+        chunk = f"&{part}[{index(ctx, segment.row)}][{index(ctx, segment.coordinates[-1])}]"
+        size = f"{index_term(ctx, segment.count)} * sizeof({tile.scalar})"
+        ctx.out.line(f"memcpy({segment.address}, {chunk}, {size});")
 
 
 # ---- words of packed tiles ------------------------------------------------------------------------

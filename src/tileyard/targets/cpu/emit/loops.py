@@ -374,25 +374,33 @@ def plain_stores(stmt: For) -> list[Store] | None:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
     """Elements along the last dimension of a region. ``coordinates`` are the first one's, relative to the
-    region, ``address`` its address; ``step`` is the distance in elements from one to the next.
+    region, ``address`` its address; ``step`` is the distance in elements from one to the next. In a panel of
+    rows, they are part of its row number ``row``.
     """
 
     coordinates: tuple[Expr, ...]
     count: Expr
     address: str
     step: int = 1
+    row: Expr = ZERO
 
 
-def segments(ctx: Context, region: Region) -> Iterator[Segment]:
+BeginPanel = Callable[[Expr, int], None]
+"""Writes what precedes a panel of rows, given its first row and its height."""
+
+
+def segments(
+    ctx: Context, region: Region, begin: BeginPanel = lambda *_: None
+) -> Iterator[Segment]:
     """Opens loops in C and yields the segment that their body handles, perhaps several times. A
-    region of a buffer kept for gemms must be whole.
+    region of a buffer kept for gemms must be whole; ``begin`` writes what precedes panels of rows.
     """
     tile = ctx.plan.tiles.get(region.buffer)
     if tile is None or isinstance(tile.layout, Rows):
         return _in_rows(ctx, region)
     match tile.layout:
         case RowPanels() as layout:
-            return _in_row_panels(ctx, region, tile, layout)
+            return _in_row_panels(ctx, region, tile, layout, begin)
         case ColumnPanels(transposed=False) as layout:
             return _in_column_panels(ctx, region, tile, layout)
         case ColumnPanels() as layout:
@@ -449,7 +457,7 @@ def _leading(region: Region) -> tuple[Expr, ...]:
 
 
 def _in_row_panels(
-    ctx: Context, region: Region, tile: Tile, layout: RowPanels
+    ctx: Context, region: Region, tile: Tile, layout: RowPanels, begin: BeginPanel
 ) -> Iterator[Segment]:
     columns, chunk = tile.matrix[1], layout.chunk
     padded = -(-columns // chunk) * chunk
@@ -461,6 +469,7 @@ def _in_row_panels(
         panel, row = counter(ctx, "panel", count), counter(ctx, "row", height)
         i = add(times(panel, height), constant(first), row)
         with ctx.out.block(loop(ctx, panel, constant(count))):
+            begin(add(times(panel, height), constant(first)), height)
             for start, number, width in pieces(columns, chunk):
                 piece = counter(ctx, "chunk", number)
                 with (
@@ -482,6 +491,7 @@ def _in_row_panels(
                         ),
                         count=constant(width),
                         address=f"&{ctx.names[tile.name]}[{index(ctx, offset)}]",
+                        row=row,
                     )
         first += height * count
 
