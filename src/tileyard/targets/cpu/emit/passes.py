@@ -65,7 +65,6 @@ class _Rows:
         self._tables: dict[int, tuple[Table, str]] = {}
         self._totals: dict[int, str] = {}
         self._parts: dict[tuple[str, int], str] = {}
-        self._early: dict[int, tuple[Expr, str]] = {}
 
     def write(self, beside: Sequence[str]) -> None:
         """Write one row; ``beside`` are lines of C that are added to each four vectors."""
@@ -94,11 +93,16 @@ class _Rows:
                     break
             self._vectors.form = form
             length = LENGTHS[form]
-            self._early = self._begin_early() if form == QUAD else {}
-            with out.block(f"for (; {at} + {length} <= {columns}; {at} += {length})"):
-                for line in beside if form == QUAD else ():
-                    out.line(line)
-                self._steps()
+            early = self._begin_early() if form == QUAD else {}
+            turn = f"2 * {length}" if early else length
+            with out.block(f"for (; {at} + {turn} <= {columns}; {at} += {length})"):
+                now = self._next_early(early)
+                for part in "ab" if early else "a":
+                    if part == "b":
+                        out.line(f"{at} += {length};")
+                    for line in beside if form == QUAD else ():
+                        out.line(line)
+                    self._steps({i: (call, f"{name}.{part}") for i, (call, name) in now.items()})
         on_bits = "{0} = ty_tops_end_{3}_{4}({0}, {1}, &{5}, {6});"
         self._lines("{0} = ty_one_join_{3}({0}, {2});", on_bits)
         if columns % 8:
@@ -189,16 +193,20 @@ class _Rows:
 
     # ---- vectors ------------------------------------------------------------------------------------
 
-    def _steps(self) -> None:
+    def _steps(self, early: dict[int, tuple[Op, str]]) -> None:
+        """Write the steps at one place; ``early`` are calls in steps, and their values in C."""
         self._forget()
         if self._late:
             with self._ctx.out.block("if (block > first)"):
                 for i, step in enumerate(self._nest.steps[: self._late]):
                     self._step(i, step, {})
             self._forget()
-        early = self._next_early()
         for i, step in enumerate(self._nest.steps[self._late :], self._late):
-            self._step(i, step, early.get(i, {}))
+            known: dict[Expr, str] = {}
+            if i in early:
+                call, name = early[i]
+                known[call] = self._vectors.rounded(name, SCALARS[call.dtype].narrow)
+            self._step(i, step, known)
 
     def _step(self, i: int, step: Step, early: dict[Expr, str]) -> None:
         ctx, out, form = self._ctx, self._ctx.out, self._vectors.form
@@ -243,44 +251,49 @@ class _Rows:
             del known[part]
         return found
 
-    # ---- arguments that are computed early ----------------------------------------------------------
+    # ---- functions that are computed early ----------------------------------------------------------
 
-    def _begin_early(self) -> dict[int, tuple[Expr, str]]:
-        """The arguments of functions that are computed a turn early, by the numbers of their steps, and what
-        the next turn's are called; writes the first. CPUs look ahead by little more than a turn.
+    def _begin_early(self) -> dict[int, tuple[Op, str]]:
+        """The functions that are computed where a turn of two quads begins, by the numbers of their steps,
+        and the names of their next arguments, which are computed a turn early; writes the first ones.
+        CPUs look ahead by little more than a turn.
         """
-        ctx = self._ctx
-        found: dict[int, tuple[Expr, str]] = {}
-        if ctx.machine.vector_bytes < 64 or self._nest.columns < 2 * AT_ONCE:
+        ctx, found = self._ctx, dict[int, tuple[Op, str]]()
+        if ctx.machine.vector_bytes < 64 or self._nest.columns % (2 * AT_ONCE):
             return found
         self._forget()
         written: set[str] = set()
         for i, step in enumerate(self._nest.steps):
             parts = walk_expr(step.value)
             calls = [x for x in parts if isinstance(x, Op) and x.name in ("exp", "exp2")]
-            if len(calls) == 1 and self._vectors.is_early(argument := calls[0].args[0], written):
-                name = ctx.names.fresh("soon")
-                with ctx.names.aliased(self._at.name, "0"):
-                    ctx.out.line(f"ty_quad {name} = {self._vectors.write(argument)};")
-                found[i] = argument, name
+            is_here = i >= self._late and len(calls) == 1
+            if is_here and self._vectors.is_early(calls[0].args[0], written):
+                found[i] = calls[0], ctx.names.fresh("soon")
+                ctx.out.line(f"ty_pair {found[i][1]} = {self._pair(calls[0], '0')};")
             written.add(step.buffer)
         return found
 
-    def _next_early(self) -> dict[int, dict[Expr, str]]:
-        """Write the next turn's early arguments; returns the names of this turn's."""
+    def _pair(self, call: Op, start: str) -> str:
+        """A function's argument for the two quads at ``start``."""
+        quads = []
+        for place_ in (start, f"({start} + TY_QUAD)"):
+            with self._ctx.names.aliased(self._at.name, place_):
+                quads.append(self._vectors.write(call.args[0]))
+        return f"(ty_pair){{{', '.join(quads)}}}"
+
+    def _next_early(self, early: dict[int, tuple[Op, str]]) -> dict[int, tuple[Op, str]]:
+        """Write the next turn's arguments, and the functions of this turn's; returns their names."""
         ctx, out, at = self._ctx, self._ctx.out, self._at.name
-        if not self._early or self._vectors.form != QUAD:
+        if not early:
             return {}
-        following = ctx.names.fresh("next")
-        found: dict[int, dict[Expr, str]] = {}
-        is_last = f"{at} + 2 * TY_QUAD > {self._nest.columns}"
-        out.line(f"const int32_t {following} = {is_last} ? {at} : {at} + TY_QUAD;")
-        for i, (argument, soon) in self._early.items():
-            now = ctx.names.fresh("now")
-            out.line(f"const ty_quad {now} = {soon};")
-            with ctx.names.aliased(at, following):
-                out.line(f"{soon} = {self._vectors.write(argument)};")
-            found[i] = {argument: now}
+        self._forget()
+        found, following = dict[int, tuple[Op, str]](), ctx.names.fresh("next")
+        is_last = f"{at} + 4 * TY_QUAD > {self._nest.columns}"
+        out.line(f"const int32_t {following} = {is_last} ? {at} : {at} + 2 * TY_QUAD;")
+        for i, (call, soon) in early.items():
+            found[i] = call, ctx.names.fresh("now")
+            out.line(f"const ty_pair {found[i][1]} = ty_pair_{call.name}({soon});")
+            out.line(f"{soon} = {self._pair(call, following)};")
         return found
 
     def _key(self, step: Store) -> Load:

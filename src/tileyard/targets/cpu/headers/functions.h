@@ -26,6 +26,27 @@
     p = ty_##each##_step(p, r, 0x1.fffffcp-2f);                                                    \
     return ty_##each##_plus(ty_##each##_fma(ty_##each##_mul(p, r), r, r), 1.0f);                   \
   }
+#if TY_WIDE
+/* Two quads: enough steps that alternate for vectors of 512 bits. */
+typedef struct {
+  ty_quad a, b;
+} ty_pair;
+#define TY_PAIR(name, parameters, a, b)                                                            \
+  TY_INLINE ty_pair ty_pair_##name parameters {                                                    \
+    return (ty_pair){ty_quad_##name a, ty_quad_##name b};                                          \
+  }
+TY_PAIR(of, (float x), (x), (x))
+TY_PAIR(whole, (ty_pair x), (x.a), (x.b))
+TY_PAIR(rest, (ty_pair x), (x.a), (x.b))
+TY_PAIR(raised, (ty_pair x, ty_pair y), (x.a, y.a), (x.b, y.b))
+TY_PAIR(mul, (ty_pair x, ty_pair y), (x.a, y.a), (x.b, y.b))
+TY_PAIR(plus, (ty_pair x, float y), (x.a, y), (x.b, y))
+TY_PAIR(step, (ty_pair p, ty_pair x, float y), (p.a, x.a, y), (p.b, x.b, y))
+TY_PAIR(fma, (ty_pair x, ty_pair y, ty_pair z), (x.a, y.a, z.a), (x.b, y.b, z.b))
+TY_PAIR(within, (ty_pair x, float low, float high), (x.a, low, high), (x.b, low, high))
+#undef TY_PAIR
+TY_EXP_RESTS(ty_pair, pair)
+#endif
 TY_EXP_RESTS(ty_row, one)
 TY_EXP_RESTS(ty_quad, quad)
 #undef TY_EXP_RESTS
@@ -44,6 +65,7 @@ TY_EXP_RESTS(ty_quad, quad)
   }
 TY_EXP(ty_row, one)
 TY_EXP(ty_quad, quad)
+TY_EXP(ty_pair, pair)
 #undef TY_EXP
 #else
 /* Functions that are easy for all numbers below a limit; for others, one by one. */
