@@ -3,14 +3,21 @@
 The devices of the agents are simulated: they answer at once, so that a thousand of them fit on one machine.
 Prints the engine's CPU time per case beside that of a real runner of this host, and the memory it takes. With
 ``--stop`` one agent is stopped for some seconds, and the longest wait for a case of each side is printed.
+
+``--speed-up ROUNDS`` measures instead how much faster two agents with a core each build than one: in turns,
+48 configs of a GEMM for a GPU. Engine and author share these cores; their part of all CPU time is printed.
 """
 
 import argparse
 import asyncio
 import itertools
+import json
 import os
 import resource
+import shutil
 import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +45,7 @@ from tests.simulated_yard import (
     simulated_devices,
 )
 
+KERNEL = Path(__file__).with_name("cuda_gemm.py")
 CONFIG = "[simulators]\nslots = {slots}\n"
 
 
@@ -167,6 +175,62 @@ async def run_there(folder: Path, cases: int, agents: int, devices: int, stop_s:
     return run
 
 
+def pin(core: str, file: str, *argv: str) -> int:
+    """Run a program on one core, and write its CPU seconds into a file."""
+    os.sched_setaffinity(0, {int(core)})
+    code = subprocess.call(argv)
+    Path(file).write_text(str(children_s()), encoding="utf-8")
+    return code
+
+
+def children_s() -> float:
+    """CPU seconds of the processes that this one started, and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def build(cores: Sequence[int], caches: Path) -> tuple[float, float, float]:
+    """Build 48 configs on an agent for each of these cores: seconds, CPU seconds, and those of the agents."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, hosts = Path(name), ""
+        for core in cores:
+            reach = json.dumps([sys.executable, __file__, "--pin", str(core), f"{name}/{core}"])
+            env = f'{{ TILEYARD_HOME = "{name}/home{core}", TILEYARD_LOCK_DIR = "{name}/locks" }}'
+            hosts += f'[[host]]\nname = "core{core}"\nreach = {reach}\nenv = {env}\n'
+            if caches.is_dir():
+                shutil.copytree(caches, folder / f"home{core}/caches")
+        (folder / "hosts.toml").write_text(hosts, encoding="utf-8")
+        argv = [sys.executable, "-m", "tileyard", "compile", str(KERNEL), "--all-configs"]
+        argv += ["--target", "cuda:sm_90a", "--config", "pipeline=tilelang,tileyard"]
+        env = {**os.environ, "TILEYARD_HOME": f"{name}/home", "TILEYARD_LOCK_DIR": f"{name}/lock"}
+        before_s, began_s = children_s(), time.perf_counter()
+        argv += ["--hosts", "hosts.toml", "--json"]
+        subprocess.run(argv, cwd=name, env=env, check=True, stdout=subprocess.DEVNULL)
+        wall_s, cpu_s = time.perf_counter() - began_s, children_s() - before_s
+        if not caches.is_dir():
+            shutil.copytree(folder / f"home{cores[0]}/caches", caches)
+        return wall_s, cpu_s, sum(float((folder / str(core)).read_text()) for core in cores)
+
+
+def measure_speed_up(rounds: int) -> None:
+    """Print the speed-up of each pair. The first build makes images of headers, and does not count."""
+    one, two, *_ = sorted(os.sched_getaffinity(0))
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        caches = Path(name) / "caches"
+        build([one], caches)
+        for _ in range(rounds):
+            alone_s, *_ = build([one], caches)
+            both_s, cpu_s, agents_s = build([one, two], caches)
+            ratios.append(alone_s / both_s)
+            print(
+                f"one agent {alone_s:5.1f} s, two {both_s:5.1f} s: {ratios[-1]:.2f} x; of {cpu_s:.1f} CPU s "
+                f"the engine and author take {1 - agents_s / cpu_s:.0%}",
+                flush=True,
+            )
+    print(f"speed-up {statistics.median(ratios):.2f} x (median of {rounds})")
+
+
 def tell(name: str, run: Run, cases: int) -> None:
     """One line of the table."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -190,9 +254,16 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--cases", type=int, default=50_000)
     parser.add_argument("--stop", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--speed-up", type=int, default=0, metavar="ROUNDS")
+    parser.add_argument("--pin", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.agent:
         serve()
+        return
+    if options.pin:
+        sys.exit(pin(*options.pin))
+    if options.speed_up:
+        measure_speed_up(options.speed_up)
         return
     here = min(options.cases, 10_000)
     with tempfile.TemporaryDirectory() as name:
