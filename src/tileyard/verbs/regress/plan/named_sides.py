@@ -242,9 +242,7 @@ def _find(
 def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:
     revision = find_revision(project.root) if project else ""
     commit, _, changes = revision.partition(" ")
-    label = " ".join(
-        filter(None, (", ".join(filter(None, ("working tree", commit[:SHORT]))), changes))
-    )
+    label = f"working tree, {commit[:SHORT]} {changes}".strip() if commit else "working tree"
     if clean and changes:
         raise UsageError(f"--clean: {label}", "commit them, or name a revision")
     return Side(name=label, revision=revision or label)

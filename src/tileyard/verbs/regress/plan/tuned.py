@@ -18,14 +18,32 @@ REFERENCE: Final = "reference"
 """The side that a study's reference is."""
 
 
+class _Best(Record):
+    """What is read of the trial of a study's winner."""
+
+    config: dict[str, Value] = {}
+
+
 class Study(Record):
-    """What is kept of a study beside its trials: floating-point operations of a launch, 0 if unknown, the
-    reference's time, if it was asked for, and the config that won.
+    """What is read of a ``StudyResult``, or of the studies of a ``TableResult``: floating-point operations of
+    a launch, 0 if unknown, the reference's time, if it was asked for, and the winner that was decided for.
     """
 
+    kernel: str = ""
+    arguments: dict[str, Value] = {}
+    target: str = ""
+    silicon: str = ""
     flops: float = 0.0
     reference: Measurement | None = None
-    best: dict[str, Value] | None = None
+    best: _Best | None = None
+    others: tuple["Study", ...] = ()
+    studies: tuple["Study", ...] = ()
+
+    def list_all(self) -> Iterator["Study"]:
+        """This study and those below it."""
+        yield self
+        for one in (*self.others, *self.studies):
+            yield from one.list_all()
 
 
 def is_of_study(trial: Trial) -> bool:
@@ -59,7 +77,7 @@ def split_studies(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 
 def time_study(trials: Sequence[Trial], kept: Study) -> tuple[Trial, tuple[Timed, ...]] | None:
     """The winner of a study's finals, and its time and the reference's; None if nothing was decided."""
-    found = find_winner(trials, () if kept.best is None else (canonical_json(kept.best),))
+    found = find_winner(trials, [canonical_json(kept.best.config)] if kept.best else ())
     if found is None:
         return None
     winner, measured = found
@@ -113,40 +131,8 @@ def find_tuned(home: Path, case: str, trials: Iterable[Trial]) -> Iterator[Timed
 def read_studies(home: Path, run: str) -> Mapping[str, Study]:
     """What is kept of a run's studies beside their trials, by ``name_study``."""
     try:
-        kept = msgspec.msgpack.decode(read_result(home, run).result, type=_KeptStudy)
+        kept = msgspec.msgpack.decode(read_result(home, run).result, type=Study)
     except (HomeError, UsageError, msgspec.DecodeError, UnicodeDecodeError):
         # It is not needed for times.
         return {}
-    return {
-        name_study(one): Study(
-            flops=one.flops, reference=one.reference, best=one.best.config if one.best else None
-        )
-        for one in kept.list_all()
-        if one.kernel
-    }
-
-
-class _KeptBest(Record):
-    """What is read of the trial of a study's winner."""
-
-    config: dict[str, Value] = {}
-
-
-class _KeptStudy(Record):
-    """What is read of a ``StudyResult``, or of the studies of a ``TableResult``."""
-
-    kernel: str = ""
-    arguments: dict[str, Value] = {}
-    target: str = ""
-    silicon: str = ""
-    flops: float = 0.0
-    reference: Measurement | None = None
-    best: _KeptBest | None = None
-    others: tuple["_KeptStudy", ...] = ()
-    studies: tuple["_KeptStudy", ...] = ()
-
-    def list_all(self) -> Iterator["_KeptStudy"]:
-        """This study and those below it."""
-        yield self
-        for one in (*self.others, *self.studies):
-            yield from one.list_all()
+    return {name_study(one): one for one in kept.list_all() if one.kernel}
