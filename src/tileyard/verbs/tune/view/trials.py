@@ -225,10 +225,11 @@ def _show_record(console: Console, trial: Trial, deciding: Measurement | None) -
 
 
 def _show_sources(console: Console, trial: Trial, home: Path) -> None:
-    artifact = find_artifact(trial.keys.build, ObjectStore(home / "objects"))
+    build, objects = trial.keys.build, ObjectStore(home / "objects")
+    artifact = find_artifact(build, objects) if build else None
     if artifact is None:
         return
-    record = find_run(ObjectStore(home / "objects"), trial.keys.run)
+    record = find_run(objects, trial.keys.run)
     lines = record.entry.lines if record is not None else {}
     for name in sorted(artifact.manifest.files, key=lambda name: (name != PROGRAM_FILE, name)):
         if not name.endswith(".so"):

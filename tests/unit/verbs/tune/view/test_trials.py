@@ -84,10 +84,10 @@ def test_the_time_of_the_finals_counts_and_that_of_the_screening_is_named(tmp_pa
 
 
 def test_one_trial_is_told_with_its_case(tmp_path: Path) -> None:
-    """Where it is one of a suite."""
+    """Where it is one of a suite. One that was never built has no sources to show."""
     file = io.StringIO()
     one = make_trial("rows/wide", "rows", 2)
-    print_trial(Console(file=file, width=160), one, tmp_path, source=False)
+    print_trial(Console(file=file, width=160), one, tmp_path, source=True)
     told = dict(line.split(maxsplit=1) for line in file.getvalue().splitlines()[1:])
     assert told["case"] == "rows/wide, attempt 2"
     assert "kernel" not in told
