@@ -408,7 +408,7 @@ def test_failures_come_first_and_studies_show_their_winner(
 def test_cases_of_one_name_in_two_suites_have_a_history_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a site, also one of an older version, which did not separate them, and in the table of durations."""
+    """In a site, also one of an older version, which did not separate them, and in ``history``."""
     monkeypatch.chdir(tmp_path)
     home, site, case = tmp_path / "home", tmp_path / "site", "rows/f16_32x48"
     record_suite(home, (2.0, 2.0, 2.0))
@@ -435,6 +435,9 @@ def test_cases_of_one_name_in_two_suites_have_a_history_each(
     shown = capsys.readouterr().out
     for name in (case, "rows"):
         assert all(f"{name} ({suite})" in shown for suite in ("nightly", "weekly"))
+    assert main(["history", case]) == 0
+    shown = capsys.readouterr().out
+    assert [shown.count(f"{case} ({suite})") for suite in ("nightly", "weekly")] == [3, 3]
 
 
 def test_a_change_that_base_had_too_is_of_the_machine(

@@ -48,6 +48,7 @@ def print_trials(
     """Print a line per trial, with its time in the finals where it is among the ``deciding``, by id."""
     columns = ("trial", "case", "config", "target", "latency", "outcome", "message")
     table = new_table(columns, left=columns)
+    has_suites = len({trial.suite for trial in found}) > 1
     for trial in found:
         measured = deciding.get(trial.id, trial.measurement)
         latency = format_measured(measured) if measured else ""
@@ -56,7 +57,7 @@ def print_trials(
             latency = format_time(trial.run_s * 1e9)
         table.add_row(
             trial.id,
-            _name_case(trial),
+            _name_case(trial) + (f" ({trial.suite})" if has_suites and trial.suite else ""),
             format_config(trial.config) + _say_role(trial),
             trial.target,
             latency,
@@ -202,6 +203,7 @@ def _show_record(console: Console, trial: Trial, deciding: Measurement | None) -
     rows = {
         "trial": trial.id,
         "case" if trial.testcase else "kernel": _name_case(trial),
+        "suite": trial.suite,
         "arguments": format_config(trial.arguments),
         "config": format_config(trial.config),
         "target": trial.target,
