@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from tileyard.base.decoding import Text
 from tileyard.base.model import Record
+from tileyard.base.wording import name_some
 
 
 class Quarantine(Record):
@@ -79,8 +80,7 @@ def find_idle(kind: str, entries: Iterable[Listed], cases: Sequence[str]) -> Ite
     """A line for the entries that match no case, for instance after a case was renamed."""
     idle = [one.cases for one in entries if not any(fits_entry(one, case) for case in cases)]
     if idle:
-        names = ", ".join(idle[:NAMED]) + (f" and {len(idle) - NAMED} more" * (len(idle) > NAMED))
-        yield f"{kind}: {names} {'matches' if len(idle) == 1 else 'match'} no case"
+        yield f"{kind}: {name_some(idle, NAMED)} {'matches' if len(idle) == 1 else 'match'} no case"
 
 
 @lru_cache(maxsize=1024)

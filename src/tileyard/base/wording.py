@@ -40,11 +40,11 @@ def find_similar(word: str, known: Iterable[str]) -> str:
     return folded[near[0]] if near else ""
 
 
-def name_some(names: Iterable[str]) -> str:
+def name_some(names: Iterable[str], most: int = NAMED, between: str = ", ") -> str:
     """The first names of a list, and the number of the remaining ones."""
     listed = list(names)
-    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return ", ".join(listed[:NAMED]) + more
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return between.join(listed[:most]) + more
 
 
 def shorten_path(file: str) -> str:

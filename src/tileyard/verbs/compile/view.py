@@ -12,7 +12,7 @@ from tileyard.artifacts.compat import Requirements
 from tileyard.artifacts.toolchains import Layout
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import BundleError
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, name_some
 from tileyard.ir.nodes import Expr, Program, Tensor
 from tileyard.ir.printer import print_expr, print_program
 from tileyard.show.words import clean_line, format_bytes
@@ -28,7 +28,6 @@ from tileyard.targets.cuda.launching import (
 )
 from tileyard.targets.own_sources import Resources
 
-SHOWN = 5
 _DTYPES = (
     *("UINT8", "UINT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "FLOAT32", "FLOAT64"),
     *("BFLOAT16", "FLOAT32_FTZ", "TFLOAT32", "TFLOAT32_FTZ"),
@@ -92,8 +91,7 @@ def _surprises(layout: Layout) -> Iterator[str]:
         (layout.missing, "were needed and not found when it was packed"),
     ):
         if names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            yield f"{len(names)} {what}: {', '.join(names[:SHOWN])}{more}"
+            yield f"{len(names)} {what}: {name_some(names)}"
 
 
 # Names as in cuda.h, by the driver's numbers, without the prefix that all of a kind share.

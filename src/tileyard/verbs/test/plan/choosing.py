@@ -15,7 +15,7 @@ from typing import NoReturn
 from tileyard.base.errors import UsageError
 from tileyard.base.model import KernelWork
 from tileyard.base.quarantine import find_idle, find_quarantined, fits
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, name_some
 from tileyard.ir.dtypes import DTYPES
 from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.result.result import LeftOut, Policy, Selection, Suite, SuiteCase
@@ -342,8 +342,7 @@ def _tell_of_excluded(suite: Suite, policy: Policy, sieve: _Sieve) -> Iterator[s
     parts = Counter(case.family for case in out)
     shown = [family for family in parts if parts[family] == wholes[family]]
     shown += [f"{f} ({n} of {wholes[f]})" for f, n in parts.items() if n < wholes[f]]
-    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
-    yield f"{begin} {count_of(len(out), 'case')}: {', '.join(shown[:LISTED])}{more}"
+    yield f"{begin} {count_of(len(out), 'case')}: {name_some(shown, LISTED)}"
 
 
 def _tell_of_unmarked(suite: Suite, policy: Policy, wish: Wish, sieve: _Sieve) -> Iterator[str]:
@@ -369,8 +368,7 @@ def _tell_of_coverage(
     for policies, families in together.items():
         *others, last = policies or ("",)
         listed = f"policies {', '.join(others)} and {last}" if others else f"policy {last}"
-        more = f" and {len(families) - LISTED} more" if len(families) > LISTED else ""
-        named = ", ".join(families[:LISTED]) + more
+        named = name_some(families, LISTED)
         yield (
             f"cases of {named} run only under the {listed}"
             if policies

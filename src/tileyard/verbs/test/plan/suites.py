@@ -16,6 +16,7 @@ from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.events import Note, RunStarted, StepKind, describe_lost
 from tileyard.base.model import CommandWork, Device, KernelWork, Outcome, Side, Trial, find_case
 from tileyard.base.settings import Settings
+from tileyard.base.wording import name_some
 from tileyard.devices.base import class_of
 from tileyard.devices.classes import find_class
 from tileyard.devices.declared import is_masked
@@ -178,8 +179,7 @@ def _explain(
 
 
 def _name(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return "; ".join(texts[:NAMED]) + more
+    return name_some(texts, NAMED, "; ")
 
 
 async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:

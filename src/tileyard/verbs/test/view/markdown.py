@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, name_some
 from tileyard.show.words import MESSAGE_LENGTH, STOPS, clean_line, format_seconds, why
 from tileyard.verbs.test.result.result import CaseVerdict, SuiteResult
 from tileyard.verbs.test.view.words import (
@@ -76,9 +76,7 @@ def render_page(result: SuiteResult, rerun: Rerun | None = None) -> Iterator[str
     )
     yield from _groups("Never ran", [(v.case, why(v)) for v in result.never_ran if v.gates])
     if result.uncovered:
-        names = ", ".join(code(name) for name in result.uncovered[:NAMED])
-        more = len(result.uncovered) - NAMED
-        yield f"\n**Families without a run:** {names}{f' and {more} more' if more > 0 else ''}\n"
+        yield f"\n**Families without a run:** {name_some(map(code, result.uncovered), NAMED)}\n"
     yield from _groups("Left out", [(one.case, one.reason) for one in result.left_out])
     longest = find_longest(result, FEW)
     yield from _table(
@@ -161,9 +159,8 @@ def _cases(group: Sequence[CaseVerdict]) -> str:
     """The case of a row, or several that failed with the same message."""
     if len(group) == 1:
         return code(group[0].case)
-    names = ", ".join(code(one.case) for one in group[:NAMED])
-    more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-    return f"{count_of(len(group), 'case')}, the same message: {names}{more}"
+    names = name_some((code(one.case) for one in group), NAMED)
+    return f"{count_of(len(group), 'case')}, the same message: {names}"
 
 
 def _quarantine(verdict: CaseVerdict) -> tuple[str, str, str]:
@@ -247,9 +244,8 @@ def _annotate(
     properties["title"] = f"{_state(verdict)}: {verdict.case}"
     if len(group) > 1:
         properties["title"] = f"{_state(verdict)}: {count_of(len(group), 'case')}"
-        names = ", ".join(clean_line(one.case) for one in group[:NAMED])
-        more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-        said = f"{describe_alike(group)}\n{names}{more}"
+        names = name_some((clean_line(one.case) for one in group), NAMED)
+        said = f"{describe_alike(group)}\n{names}"
     return _command(level, properties, f"{said}\n{clean_line(rerun)}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tileyard.base.model import WELL, Outcome, Record
-from tileyard.base.wording import count_of
+from tileyard.base.wording import count_of, name_some
 from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
 from tileyard.pages.report import RunLog, Section, Subject, Words, find_timeline
 from tileyard.pages.tables import Column, Table, keep_first, make_table
@@ -190,11 +190,6 @@ def _say_attempt(verdict: CaseVerdict, number: int) -> str:
     return f"{said}: {one.message}" if one.message else said
 
 
-def _name_few(names: Sequence[str]) -> str:
-    shown = ", ".join(map(clean_line, names[:MOST_NAMES]))
-    return shown + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-
-
 def _draw_outcomes(result: SuiteResult) -> Chart:
     counts = result.count()
     total = max(len(result.verdicts), 1)
@@ -324,3 +319,7 @@ def _say_remark(verdict: CaseVerdict) -> str:
     if verdict.quarantine is not None:
         parts.append(f"in quarantine: {verdict.quarantine.reason}")
     return "; ".join(filter(None, parts))
+
+
+def _name_few(names: Sequence[str]) -> str:
+    return name_some(map(clean_line, names), MOST_NAMES)
