@@ -1,4 +1,4 @@
-"""The far side of a task does what the task holds in turn."""
+"""The far side of a task does what the task holds in turn; and what goes into one task of a queue."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ import pytest
 from tileyard.base.model import Device, Outcome
 from tileyard.pytest_plugin.far import Turns, run_far
 from tileyard.pytest_plugin.far_records import Answered, FarCall, FarTask, TestFacts, TurnedTo
+from tileyard.pytest_plugin.far_tasks import find_due
 from tileyard.pytest_plugin.forked import ForkEnd, Teller
 from tileyard.workers.task_lines import (
     INFRASTRUCTURE_CODE,
@@ -93,3 +94,23 @@ def test_one_copy_goes_on_until_it_dies_or_has_no_time(tmp_path: Path) -> None:
     ended = [line.case for line in lines if isinstance(line, CaseResult)]
     assert ended == ["first", "ends"]
     assert isinstance(lines[-1], TaskEnded)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "busy", "due"),
+    [
+        ("", 0, None),
+        ("ab", 1, None),
+        ("ab", 0, "a"),
+        ("aba", 1, None),
+        ("abab", 1, None),
+        ("abbb", 1, "b"),
+        ("ababab", 1, "a"),
+    ],
+)
+def test_a_task_begins_once_it_is_full_or_nobody_could_fill_it(
+    waiting: str, busy: int, due: str | None
+) -> None:
+    """One holds parts of one kind only, up to three here; the others do not fill it."""
+    cases = 3
+    assert find_due(waiting, cases, busy) == due
