@@ -22,6 +22,7 @@ from tileyard.frontend.tir_queries import (
     THREAD_BINDING,
     THREAD_INDEX,
     TILE_OPS,
+    annotate_block,
     attributes_of,
     bodies_of,
     call_name,
@@ -227,18 +228,7 @@ def _restore_operation(stmt: Any, lines: _Lines) -> Any:  # noqa: ANN401
 def _restore_block(stmt: Any, threads: list[Any]) -> Any:  # noqa: ANN401
     block, span = stmt.block, tl_ir.get_stmt_span(stmt)
     if block.name_hint == _ROOT:
-        block = tvm.tirx.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            {**dict(block.annotations), "tl.launch_threads": threads},
-            tl_ir.get_stmt_span(block),
-        )
+        block = annotate_block(block, "tl.launch_threads", threads)
     plain = tvm.tirx.SBlockRealize(stmt.iter_values, tvm.tirx.const(True, "bool"), block, span)
     return (
         plain if is_one(stmt.predicate) else tvm.tirx.IfThenElse(stmt.predicate, plain, None, span)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilelang import env, tvm
+from tilelang import ir as tl_ir
 from tilelang.backend.target import determine_target
 
 from tileyard.frontend.scope import key_of
@@ -403,4 +404,20 @@ def _is_apart(one: Access, other: Access) -> bool:
     return any(
         mine is not None and theirs is not None and (mine[1] <= theirs[0] or theirs[1] <= mine[0])
         for mine, theirs in zip(one.box, other.box, strict=False)
+    )
+
+
+def annotate_block(block: Any, key: str, value: object) -> Any:  # noqa: ANN401
+    """The block with one annotation replaced; TVM's blocks have no such method."""
+    return tvm.tirx.SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        block.body,
+        block.init,
+        block.alloc_buffers,
+        block.match_buffers,
+        {**dict(block.annotations), key: value},
+        tl_ir.get_stmt_span(block),
     )

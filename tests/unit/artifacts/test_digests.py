@@ -50,12 +50,6 @@ def packages(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def objects(tmp_path: Path) -> ObjectStore:
-    """A store of a home that knows nothing."""
-    return ObjectStore(tmp_path / "objects")
-
-
 def digest(folder: Path, objects: ObjectStore, settled_s: float = 0.0) -> str:
     """What a new process says of the folder."""
     return InstalledPackages(objects, settled_s).digest([str(folder)])

@@ -1,9 +1,5 @@
 """What a result depends on: its key, and what is said to have changed."""
 
-from pathlib import Path
-
-import pytest
-
 from tileyard.artifacts.footprint import (
     KIND,
     Footprint,
@@ -12,12 +8,6 @@ from tileyard.artifacts.footprint import (
     keep_by_key,
 )
 from tileyard.artifacts.objects import ObjectStore
-
-
-@pytest.fixture
-def objects(tmp_path: Path) -> ObjectStore:
-    """A store that has nothing yet."""
-    return ObjectStore(tmp_path / "objects")
 
 
 def rest_on(objects: ObjectStore, program: str, level: str, **parts: str) -> Footprint:

@@ -30,12 +30,6 @@ from tileyard.workers.golden import cap_threads, find_controls
 from tileyard.workers.protocol import Failed, Golden, MakeGolden
 
 
-@pytest.fixture
-def objects(tmp_path: Path) -> ObjectStore:
-    """An empty object store."""
-    return ObjectStore(tmp_path / "objects")
-
-
 def _spec(name: str, *shape: int, dtype: str = "float32", role: Any = "in") -> TensorSpec:
     return TensorSpec(name=name, dtype=dtype, shape=shape, role=role)
 

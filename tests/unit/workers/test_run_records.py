@@ -1,9 +1,6 @@
 """What runs were made of: appended, found by key, and readable after a writer was killed."""
 
-from pathlib import Path
-
 import msgspec
-import pytest
 from tests.run_records import remember_run
 
 from tileyard.artifacts.objects import ObjectStore
@@ -11,12 +8,6 @@ from tileyard.artifacts.pins import hold
 from tileyard.base.model import BuildKey, Case, GoldenKey, KernelWork, RunKey
 from tileyard.workers.protocol import Golden, RunEntry
 from tileyard.workers.run_records import FILE_NAME, RunRecord, RunRecords, find_run, sweep_runs
-
-
-@pytest.fixture
-def objects(tmp_path: Path) -> ObjectStore:
-    """An object store that nobody has written to."""
-    return ObjectStore(tmp_path / "objects")
 
 
 def record(target: str) -> RunRecord:

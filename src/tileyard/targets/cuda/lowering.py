@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from tilelang import ir as tl_ir
 from tilelang import tvm
 from tilelang.backend.module import create_backend_context
 from tilelang.engine.lower import device_codegen_without_compile, lower_to_host_device_ir
@@ -20,7 +19,14 @@ from tileyard.base.model import Diagnostic, Elaborated, Record, SourceLine
 from tileyard.frontend.blame import explain_refusal, first_line
 from tileyard.frontend.scope import Scope
 from tileyard.frontend.tilelang import OUTPUTS_MARK, read_interface
-from tileyard.frontend.tir_queries import PARALLEL, bodies_of, call_name, is_loop, nodes_of
+from tileyard.frontend.tir_queries import (
+    PARALLEL,
+    annotate_block,
+    bodies_of,
+    call_name,
+    is_loop,
+    nodes_of,
+)
 from tileyard.processes.records import tells_of_memory
 from tileyard.targets.cuda.host_module import read_launch
 from tileyard.targets.cuda.launching import LaunchRecord
@@ -71,18 +77,7 @@ def load_function(tir: str) -> Any:  # noqa: ANN401 (TVM's nodes are untyped)
         if not layouts:
             return None
         renewed = {data: _renew(layout) for data, layout in layouts.items()}
-        return tvm.tirx.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            {**dict(block.annotations), _LAYOUTS: renewed},
-            tl_ir.get_stmt_span(block),
-        )
+        return annotate_block(block, _LAYOUTS, renewed)
 
     change = tvm.tirx.stmt_functor.ir_transform
     return func.with_body(change(func.body, lambda _: None, renew, ["tirx.SBlock"]))

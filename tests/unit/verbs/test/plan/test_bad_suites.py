@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.base.settings import Settings, read_settings
+from tileyard.base.settings import Settings
 from tileyard.verbs.test.plan.reading import read_suite
 
 GOOD = """\
@@ -62,12 +62,6 @@ owner = "ana"
 reason = "flaky"
 until = 2026-12-01
 """
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """A home below the test's folder."""
-    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
 
 
 def problem_of(folder: Path, text: str, settings: Settings) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from tileyard.base.errors import KernelFileError, UsageError
 from tileyard.base.model import KernelWork, Side, Tolerance
-from tileyard.base.settings import Settings, read_settings
+from tileyard.base.settings import Settings
 from tileyard.engine.authors import Authors
 from tileyard.frontend.declare import KernelInfo
 from tileyard.verbs.test.plan.kernel_cases import read_suite_with_kernels
@@ -76,12 +76,6 @@ class Describing:
     async def close(self) -> None:
         """Count."""
         self.closed += 1
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """A home below the test's folder."""
-    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
 
 
 @pytest.fixture

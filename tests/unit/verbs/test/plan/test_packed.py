@@ -65,12 +65,6 @@ def entry(case: str, folder: Path) -> RunEntry:
     )
 
 
-@pytest.fixture
-def objects(tmp_path: Path) -> ObjectStore:
-    """A store that both sides share."""
-    return ObjectStore(tmp_path / "objects")
-
-
 def pack(folder: Path, objects: ObjectStore, *cases: str) -> bytes:
     """The text of the suite with these cases built."""
     entries = {case: entry(case, folder) for case in cases}

@@ -8,7 +8,7 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork
-from tileyard.base.settings import Settings, read_settings
+from tileyard.base.settings import Settings
 from tileyard.verbs.test.options import Wish
 from tileyard.verbs.test.plan.choosing import choose
 from tileyard.verbs.test.plan.durations import learn_imported
@@ -50,12 +50,6 @@ owner = "ana"
 reason = "flaky"
 until = 2026-12-31
 """
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """A home below the test's folder."""
-    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
 
 
 def read(

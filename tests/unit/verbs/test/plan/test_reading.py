@@ -4,10 +4,8 @@ import binascii
 import os
 from pathlib import Path
 
-import pytest
-
 from tileyard.base.model import CommandWork, Limits, OutputCheck, Step, Tolerance
-from tileyard.base.settings import Settings, read_settings
+from tileyard.base.settings import Settings
 from tileyard.verbs.test.plan.reading import read_draft, read_suite
 from tileyard.verbs.test.result.result import Suite, SuiteCase
 
@@ -56,12 +54,6 @@ seed = 7
 limits = { run_s = 90, build_s = 5 }
 vars = { op = "half sum" }
 """
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """A home below the test's folder."""
-    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
 
 
 def write(folder: Path, text: str, name: str = "suite.toml") -> Path:

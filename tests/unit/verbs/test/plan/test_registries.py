@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork
-from tileyard.base.settings import Settings, read_settings
+from tileyard.base.settings import Settings
 from tileyard.verbs.test.plan.reading import read_suite
 from tileyard.verbs.test.result.result import SuiteCase
 
@@ -25,12 +25,6 @@ CASES = [
     {"name": "text", "dtype": "bfloat16", "shape": (8,)},
 ]
 """
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """A home below the test's folder."""
-    return read_settings({"TILEYARD_HOME": str(tmp_path / "home")}, tmp_path)
 
 
 def write(folder: Path, text: str) -> Path:
