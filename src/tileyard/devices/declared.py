@@ -14,9 +14,8 @@ import msgspec
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Device, Record
-from tileyard.base.places import Place, Table, open_tables
+from tileyard.base.places import Place, Strict, Table, decode, open_tables
 from tileyard.base.settings import DECLARED, Settings
-from tileyard.base.strict import Strict, decode
 from tileyard.base.wording import find_similar
 from tileyard.devices.base import NAME, class_of, device_lock, index_of
 from tileyard.devices.classes import find_class

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tileyard.base.errors import UsageError
-from tileyard.base.places import Document
+from tileyard.base.places import Document, Strict, decode
 from tileyard.base.places import Place as FilePlace
-from tileyard.base.strict import Strict, decode
 from tileyard.devices.cpu import format_cores, share_out
 from tileyard.engine.hosts.clusters import RayNodes, SlurmNodes
 from tileyard.engine.hosts.listening import AwaitedAgents

@@ -18,8 +18,7 @@ from tileyard.artifacts.digests import find_problem
 from tileyard.base.decoding import Text
 from tileyard.base.errors import UsageError
 from tileyard.base.model import CommandWork, Digest, Record, Step
-from tileyard.base.places import Document, Place
-from tileyard.base.strict import Strict, decode
+from tileyard.base.places import Document, Place, Strict, decode
 from tileyard.devices.base import class_of
 from tileyard.store.base import RunTime
 from tileyard.targets.registry import COMMAND, DEFAULT_TARGET

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
-from tileyard.base.places import Place
-from tileyard.base.strict import Strict, decode
+from tileyard.base.places import Place, Strict, decode
 from tileyard.verbs.ci.plan.workflow_expressions import fill
 from tileyard.verbs.test.plan.files.yaml_files import YamlFile
 

@@ -11,9 +11,8 @@ import msgspec
 from tileyard.base.errors import TileyardError, UsageError
 from tileyard.base.model import Side
 from tileyard.base.modes import make_folder
-from tileyard.base.places import Document, Place, Table
+from tileyard.base.places import Document, Place, Strict, Table, decode, decode_all
 from tileyard.base.settings import Settings
-from tileyard.base.strict import Strict, decode, decode_all
 from tileyard.base.wording import count_of
 from tileyard.pages.opening import open_report
 from tileyard.show.kernel_options import read_limits

@@ -10,8 +10,18 @@ import msgspec
 
 from tileyard.base.wording import count_of
 from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_band, draw_interval
-from tileyard.pages.report import RunLog, Section, Subject, Words, find_timeline
-from tileyard.pages.tables import Cell, Column, Table, keep_first, make_table
+from tileyard.pages.report import (
+    Cell,
+    Column,
+    RunLog,
+    Section,
+    Subject,
+    Table,
+    Words,
+    find_timeline,
+    keep_first,
+    make_table,
+)
 from tileyard.show.words import clean_line, format_quantity, format_seconds
 from tileyard.verbs.regress.plan.causes import RowHistory, read_histories
 from tileyard.verbs.regress.result import Regression, TimedRow, Verdict, format_change, format_ends

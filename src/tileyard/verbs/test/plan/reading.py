@@ -17,10 +17,9 @@ from msgspec.structs import asdict
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import KernelWork
-from tileyard.base.places import Document, Place
+from tileyard.base.places import Document, Place, decode, decode_all
 from tileyard.base.quarantine import Quarantine
 from tileyard.base.settings import Settings
-from tileyard.base.strict import decode, decode_all
 from tileyard.processes import answers
 from tileyard.verbs.test.plan.files.drafts import (
     TAKEN,

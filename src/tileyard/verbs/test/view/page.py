@@ -6,8 +6,17 @@ from pathlib import Path
 from tileyard.base.model import WELL, Outcome, Record
 from tileyard.base.wording import count_of, name_some
 from tileyard.pages.charts import Axis, Chart, Group, Line, draw_axis, draw_bar
-from tileyard.pages.report import RunLog, Section, Subject, Words, find_timeline
-from tileyard.pages.tables import Column, Table, keep_first, make_table
+from tileyard.pages.report import (
+    Column,
+    RunLog,
+    Section,
+    Subject,
+    Table,
+    Words,
+    find_timeline,
+    keep_first,
+    make_table,
+)
 from tileyard.show.words import STOPS, clean_line, format_seconds, format_share, format_time, why
 from tileyard.verbs.test.result.result import CaseVerdict, Makespan, SuiteResult
 from tileyard.verbs.test.view.words import (

@@ -20,8 +20,19 @@ from tileyard.pages.charts import (
     draw_range,
     make_axis,
 )
-from tileyard.pages.report import RunLog, Section, Subject, Words, find_timeline
-from tileyard.pages.tables import Cell, Column, Table, keep_first, make_table, round_figure
+from tileyard.pages.report import (
+    Cell,
+    Column,
+    RunLog,
+    Section,
+    Subject,
+    Table,
+    Words,
+    find_timeline,
+    keep_first,
+    make_table,
+    round_figure,
+)
 from tileyard.show.console import name_parameters
 from tileyard.show.words import (
     clean_line,

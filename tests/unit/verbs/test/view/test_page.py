@@ -7,8 +7,7 @@ import msgspec
 from tests.unit.show.suite_results import one_of_each, suite_result, verdict
 
 from tileyard.base.model import Outcome
-from tileyard.pages.report import RunLog, render_report
-from tileyard.pages.tables import MOST_ROWS
+from tileyard.pages.report import MOST_ROWS, RunLog, render_report
 from tileyard.verbs.test.result.result import Makespan
 from tileyard.verbs.test.view.page import LOG_BYTES, describe_suite, list_cases, sum_up
 

@@ -13,8 +13,13 @@ from tileyard.base.errors import UsageError
 from tileyard.base.events import StudyAdvanced
 from tileyard.base.model import BuildKey, Keys, Outcome, Trial, Value
 from tileyard.testing.stores import make_trial
-from tileyard.verbs.tune.plan.goals import Goals, cache_facts, check_facts, find_facts
-from tileyard.verbs.tune.plan.tradeoffs import list_undominated
+from tileyard.verbs.tune.plan.goals import (
+    Goals,
+    cache_facts,
+    check_facts,
+    find_facts,
+    list_undominated,
+)
 from tileyard.verbs.tune.result import StudyResult
 
 CASES = 100

@@ -23,9 +23,8 @@ from tileyard.base.model import (
     Step,
     Tolerance,
 )
-from tileyard.base.places import Document, Place
+from tileyard.base.places import Document, Place, decode
 from tileyard.base.quarantine import Quarantine
-from tileyard.base.strict import decode
 from tileyard.base.wording import count_of
 from tileyard.devices.base import NAME
 from tileyard.devices.classes import CLASSES

@@ -16,8 +16,7 @@ from typing import Literal, TypeVar
 from tileyard.artifacts.compat import find_near
 from tileyard.artifacts.digests import find_problem
 from tileyard.base.model import PLACES, BuildPart, GoldenPart, Step
-from tileyard.base.places import Place, Table
-from tileyard.base.strict import decode
+from tileyard.base.places import Place, Table, decode
 from tileyard.base.wording import find_similar, name_some
 from tileyard.processes.answers import VARIABLE
 from tileyard.verbs.test.plan.files.tables import (

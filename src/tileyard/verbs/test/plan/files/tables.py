@@ -7,8 +7,7 @@ import msgspec
 from tileyard.base.clock import LONGEST_S
 from tileyard.base.decoding import Text
 from tileyard.base.model import Better, NanPolicy, Outcome, Value
-from tileyard.base.places import Place, Table
-from tileyard.base.strict import Strict
+from tileyard.base.places import Place, Strict, Table
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]

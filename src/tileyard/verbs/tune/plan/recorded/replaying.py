@@ -10,10 +10,10 @@ from functools import cached_property
 from tileyard.base.errors import UsageError
 from tileyard.base.wording import say_end
 from tileyard.measure.statistics import median_interval
+from tileyard.verbs.tune.plan.goals import Volume
 from tileyard.verbs.tune.plan.recorded.replay import MakeStrategy, Replayed, find_regret, replay
 from tileyard.verbs.tune.plan.recorded.score import Unscored, Yardstick, make_yardstick
 from tileyard.verbs.tune.plan.recorded.space import CONFIDENCE, RecordedSpace
-from tileyard.verbs.tune.plan.tradeoffs import Volume
 from tileyard.verbs.tune.result import CHECKPOINTS, End, Regret, Replay, Score
 
 SPARE = 2

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from tileyard.base.model import Trial
+from tileyard.verbs.tune.plan.goals import weigh_both
 from tileyard.verbs.tune.plan.strategies.base import Amount, Config, Points
 from tileyard.verbs.tune.plan.strategies.gaussian import Floats, Gaussian, Posterior, in_one_thread
 from tileyard.verbs.tune.plan.strategies.proposing import Proposing
-from tileyard.verbs.tune.plan.tradeoffs import weigh_both
 
 Times = Mapping[int, float]
 """Logarithms of times by the numbers of their points."""

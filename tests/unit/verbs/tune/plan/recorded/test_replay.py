@@ -17,6 +17,7 @@ from tileyard.artifacts.objects import ObjectStore, canonical_json
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Outcome, Trial
 from tileyard.testing.stores import make_trial
+from tileyard.verbs.tune.plan.goals import Volume
 from tileyard.verbs.tune.plan.recorded.replay import Replayed, as_trial, find_regret, replay
 from tileyard.verbs.tune.plan.recorded.replaying import Arena
 from tileyard.verbs.tune.plan.recorded.space import make_space
@@ -24,7 +25,6 @@ from tileyard.verbs.tune.plan.recorded.studies import list_spaces
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Work, make_strategy
 from tileyard.verbs.tune.plan.strategies.in_order import Grid
 from tileyard.verbs.tune.plan.strategies.model import Model
-from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 VALLEY = make_valley()
 AT_RANDOM = partial(make_strategy, "random")

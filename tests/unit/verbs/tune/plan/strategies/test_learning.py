@@ -10,13 +10,13 @@ import pytest
 from tileyard.artifacts.objects import canonical_json
 from tileyard.base.model import Outcome
 from tileyard.testing.strategies import HUGE, LISTED, end
+from tileyard.verbs.tune.plan.goals import Volume
 from tileyard.verbs.tune.plan.strategies.base import Config, Points, Strategy, weigh
 from tileyard.verbs.tune.plan.strategies.bayes import PATIENCE, Bayes
 from tileyard.verbs.tune.plan.strategies.gaussian import Gaussian, Posterior
 from tileyard.verbs.tune.plan.strategies.local import Local
 from tileyard.verbs.tune.plan.strategies.model import MOST_SPREAD, Model
 from tileyard.verbs.tune.plan.strategies.proposing import Encoding
-from tileyard.verbs.tune.plan.tradeoffs import Volume
 
 TILES = Points(
     {
