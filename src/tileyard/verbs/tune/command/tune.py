@@ -87,11 +87,7 @@ def _replay(values: dict[str, Any], *, as_json: bool) -> int:
     from tileyard.verbs.tune.plan.goals import Goals, check_facts
     from tileyard.verbs.tune.plan.recorded.files import read_space
     from tileyard.verbs.tune.plan.recorded.replaying import Arena
-    from tileyard.verbs.tune.plan.strategies.base import (
-        check_strategy,
-        make_strategy,
-        require_gain,
-    )
+    from tileyard.verbs.tune.plan.strategies.base import check_strategy, make_strategy, require_gain
     from tileyard.verbs.tune.view.progress import show_replays
     from tileyard.verbs.tune.view.replay import print_replay
 
