@@ -198,8 +198,8 @@ def _known(seen: Look) -> Iterator[str]:
         yield f"To save time, changes were tried on a smaller kernel, with {verdict.sizes}."
         if any(one.how == "change" for one in verdict.suspects):
             yield (
-                "The lines above about changes hold for these sizes. If a line does not state that its "
-                "change was tried at the kernel's own sizes, too, a number in it may have to be another one there."
+                "The lines above about changes hold for these sizes. If a line does not state that the "
+                "change was tried at the kernel's own sizes, too, its number may be another one there."
             )
 
 
