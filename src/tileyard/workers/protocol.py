@@ -36,8 +36,7 @@ from tileyard.base.model import (
 )
 from tileyard.frontend.declare import KernelInfo
 from tileyard.look.records import Look
-from tileyard.sync.findings import BlockSpan, Finding
-from tileyard.sync.suppressions import Allowed, Suppressed
+from tileyard.sync.findings import Allowed, BlockSpan, Finding, Suppressed
 from tileyard.targets.own_sources import digest_own_sources
 
 AnswerT = TypeVar("AnswerT")

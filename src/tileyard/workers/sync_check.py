@@ -22,7 +22,7 @@ from tileyard.ir.tiles import Array
 from tileyard.measure.inputs import make_inputs
 from tileyard.sync.blocks import Checked, Effort, check_program
 from tileyard.sync.control import deciding_numbers
-from tileyard.sync.suppressions import sieve
+from tileyard.sync.findings import sieve
 from tileyard.sync.words import describe_race
 from tileyard.workers.protocol import AuthorReply, CheckSync, Failed, SyncChecked
 

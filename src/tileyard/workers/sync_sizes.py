@@ -28,12 +28,11 @@ from tileyard.sync.blocks import Effort, check_program
 from tileyard.sync.changes import Form, form_of
 from tileyard.sync.dependences import find_reordered
 from tileyard.sync.extents import measure
-from tileyard.sync.findings import Finding
+from tileyard.sync.findings import Finding, sieve
 from tileyard.sync.recorder import Form as Recorded
 from tileyard.sync.recorder import Tally
 from tileyard.sync.recurrence import Seen, find_period
 from tileyard.sync.shapes import Instance, Measured, Stretch, plan_instances
-from tileyard.sync.suppressions import sieve
 from tileyard.sync.words import describe_race, in_plan
 from tileyard.targets.base import Array
 from tileyard.workers.golden import GoldenMaker

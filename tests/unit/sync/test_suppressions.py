@@ -6,8 +6,7 @@ import pytest
 
 from tileyard.base.errors import UsageError
 from tileyard.base.model import SourceLine
-from tileyard.sync.findings import Finding, FindingKind
-from tileyard.sync.suppressions import Sieved, read_comments, sieve
+from tileyard.sync.findings import Finding, FindingKind, Sieved, read_comments, sieve
 
 TEXT = """
 def first():

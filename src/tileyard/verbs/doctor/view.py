@@ -16,7 +16,7 @@ from tileyard.show.words import clean_line, format_seconds, spell_duration
 from tileyard.verbs.doctor.plan.findings import Diagnosis, Level
 
 if TYPE_CHECKING:  # with asyncio, which this host's own devices need not wait for
-    from tileyard.engine.hosts.asking import HostAnswer
+    from tileyard.engine.hosts.naming import HostAnswer
 
 LEVEL_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 VERDICT_STYLES = {

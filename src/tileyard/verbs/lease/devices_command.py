@@ -119,7 +119,7 @@ def devices(  # noqa: PLR0913 - each option is a parameter
             raise NoEffectError(f"{flag} has no effect without --install", option=flag)
     settings, window_s = load_settings(), parse_duration_s(window)
     if hosts:
-        from tileyard.engine.hosts.asking import survey_hosts
+        from tileyard.engine.hosts.naming import survey_hosts
 
         answers = survey_hosts(hosts, settings, window_s)
         present(answers, json, print_surveys)

@@ -10,8 +10,7 @@ from tests.conftest import ROOT
 
 from tileyard.base.model import Diagnostic, SourceLine
 from tileyard.ir.hazard_kinds import HazardKind
-from tileyard.sync.findings import MEANINGS, Finding, FindingKind
-from tileyard.sync.suppressions import Allowed, Suppressed
+from tileyard.sync.findings import MEANINGS, Allowed, Finding, FindingKind, Suppressed
 from tileyard.verbs.check.view.findings import (
     NotChecked,
     SyncReport,

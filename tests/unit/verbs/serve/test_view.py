@@ -14,7 +14,7 @@ from tileyard.base.model import Device, Outcome
 from tileyard.devices.health import Health
 from tileyard.devices.occupancy import Holder
 from tileyard.devices.survey import Survey
-from tileyard.engine.hosts.asking import HostAnswer
+from tileyard.engine.hosts.naming import HostAnswer
 from tileyard.store.base import RunSpan
 from tileyard.store.events import StreamState
 from tileyard.testing.stores import make_trial

@@ -10,8 +10,7 @@ from tileyard.base.events import describe_note
 from tileyard.base.model import Record, SourceLine
 from tileyard.base.wording import count_of
 from tileyard.show.words import format_config
-from tileyard.sync.findings import MEANINGS, Finding, FindingKind, TimelineStep
-from tileyard.sync.suppressions import Allowed, Suppressed
+from tileyard.sync.findings import MEANINGS, Allowed, Finding, FindingKind, Suppressed, TimelineStep
 from tileyard.workers.protocol import SyncChecked
 
 WIDTH = 80

@@ -20,8 +20,8 @@ from tileyard.devices.base import read_boot_id
 from tileyard.devices.cpu import identify_model
 from tileyard.engine.foreign_queue.far_side import read_token
 from tileyard.engine.foreign_queue.slots import leaving_token
-from tileyard.engine.hosts.asking import HostAnswer, ask_hosts
 from tileyard.engine.hosts.messages import PROTOCOL, DiagnoseHost, HostDiagnosed, HostTime, TellTime
+from tileyard.engine.hosts.naming import HostAnswer, ask_hosts
 from tileyard.engine.hosts.parts import PART_BYTES
 from tileyard.engine.hosts.session import HostSession
 from tileyard.targets.cpu.toolchain import CpuOptions, open_toolchain

@@ -12,7 +12,6 @@ from tileyard.base.errors import UsageError
 from tileyard.base.model import Record
 from tileyard.base.settings import Settings
 from tileyard.devices.survey import Survey
-from tileyard.engine.hosts.asking import HostAnswer, asking
 from tileyard.engine.hosts.meeting import NamedHosts, Place
 from tileyard.engine.hosts.messages import (
     HostSurveyed,
@@ -20,7 +19,7 @@ from tileyard.engine.hosts.messages import (
     PythonIdentified,
     SurveyHost,
 )
-from tileyard.engine.hosts.naming import parse_hosts
+from tileyard.engine.hosts.naming import HostAnswer, asking, parse_hosts
 from tileyard.engine.hosts.session import HostSession
 
 FORMS: Final = "ssh:HOST,HOST, local:N, or FILE.toml"

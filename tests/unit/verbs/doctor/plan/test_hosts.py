@@ -1,6 +1,6 @@
 """What is made of a host's report, and of the way to it."""
 
-from tileyard.engine.hosts.asking import HostAnswer
+from tileyard.engine.hosts.naming import HostAnswer
 from tileyard.verbs.doctor.plan.findings import Finding, Level
 from tileyard.verbs.doctor.plan.hosts import CPU, EFFECTS, Examined, HostReport, Line, judge_host
 
