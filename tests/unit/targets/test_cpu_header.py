@@ -92,8 +92,13 @@ def call(cpu: CpuTarget, tmp_path_factory: pytest.TempPathFactory) -> Call:
             (f"ty_row_pack_{mark}", "float", memory),
             (f"ty_row_round_{mark}", "float", "float"),
         ]
+    rows += [(f"ty_row_bf16_from_{mark}", "uint8_t", "uint16_t") for mark in ("f8e4m3", "f8e5m2")]
     for name, a, b in rows:
         text += f"void call_{name}(const {a} *x, {b} *y, int64_t n) {{ {name}(y, x, n); }}\n"
+    text += (
+        "void call_has_small_bf16(const uint16_t *x, uint8_t *y, int64_t n) {"
+        " for (int64_t i = 0; i < n; ++i) y[i] = ty_has_small_bf16(x + i, 1); }\n"
+    )
     both = "const float *x, float *z, int64_t n"  # n numbers, half of them the exponents
     text += (
         f"void call_row_pow({both}) {{ ty_row_pow_f32(z, x, x + n / 2, n / 2); }}\n"
@@ -240,6 +245,17 @@ def test_rows_are_converted_as_single_numbers(mark: str, call: Call) -> None:
     assert is_same(rounded, expected)
     assert is_same(call(f"ty_row_pack_{mark}", rounded, word).view(scalar), expected)
     assert is_same(call(f"ty_row_from_{mark}", patterns, np.float32), patterns.view(scalar))
+    if mark.startswith("f8"):
+        wide = call(f"ty_row_bf16_from_{mark}", patterns, np.uint16).view(ml_dtypes.bfloat16)
+        assert is_same(wide, patterns.view(scalar))
+
+
+def test_denormal_numbers_are_found(call: Call) -> None:
+    """Of all bfloat16, those between zero and the least normal one, with either sign."""
+    patterns = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+    sizes = patterns & 0x7FFF
+    expected = (sizes > 0) & (sizes < 0x80)
+    assert np.array_equal(call("has_small_bf16", patterns, np.bool_), expected)
 
 
 def test_doubles_round_once(call: Call) -> None:
