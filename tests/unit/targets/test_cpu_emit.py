@@ -113,6 +113,14 @@ def early(A: float32[8, 8], C: out.float32[8, 8]):
 """
 
 
+def test_a_deep_gemm_is_clear_at_its_first_steps_only() -> None:
+    """Parts of k, which fit the cache one by one, are added to those before."""
+    deep = CLEARED.replace("a: shared.float32[8, 8]", "a: shared.float32[8, 2048]")
+    deep = deep.replace("A: float32[8, 8]", "A: float32[8, 2048]")
+    expected = "is_clear_ = k_ == 0 && c_is_clear;"
+    assert expected in emit(deep.replace("gemm(a, a, c)", "gemm(a, a, c, transpose_b=True)")).text
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

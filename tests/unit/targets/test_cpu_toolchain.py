@@ -222,6 +222,14 @@ def test_vectors_are_no_wider_than_asked_for() -> None:
     assert machine.vector_bytes == expected
 
 
+def test_units_may_be_left_out_or_all_be_plain() -> None:
+    """Without any, with both ways of packing on whatever machine, or with those that the machine has."""
+    none, own, plain = (CpuTarget(f"native,units={n}").toolchain for n in range(3))
+    assert (none.machine.units, plain.machine.units) == ((), ("bf16", "i8"))
+    assert own.machine.units == find_units(own.machine.features)
+    assert ["-DTY_UNITS=0" in one.flags for one in (none, own, plain)] == [True, False, True]
+
+
 def test_shifted_targets_have_their_code_elsewhere(tmp_path: Path) -> None:
     """Each at another place within a cache line; where the code of one target lies does not change."""
     places = []
