@@ -30,7 +30,7 @@ from tileyard.engine.commands import (
 from tileyard.engine.judging import is_judged
 from tileyard.engine.ledger import Ledger, Progress, RanOn
 from tileyard.engine.preparation import run_entry
-from tileyard.engine.provider import LeaseLostError, Slot, Waiting
+from tileyard.engine.provider import LeaseLostError, Slot, Waiting, infra_error
 from tileyard.engine.yard import Yard
 from tileyard.workers.protocol import CaseRan
 
@@ -192,9 +192,7 @@ class Borrower:
                 f"its result came under lease {lease} of {slot.name}, which is over: "
                 f"the device is held under lease {held.lease}"
             )
-            reply = CaseRan(
-                case=reply.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message
-            )
+            reply = infra_error(reply.case, message)
         self._yard.emit(CaseLeft(case=reply.case, device=slot.name, at=self._now()))
         progress = self._ledger.progress(reply.case)
         where = RanOn(

@@ -9,8 +9,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from tileyard.base.errors import HomeError, TileyardError, UsageError, WorkerLostError
-from tileyard.base.model import Batch, Device, Outcome
-from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch
+from tileyard.base.model import Batch, Device
+from tileyard.engine.provider import LeaseLostError, Slot, UnheldSlot, Watch, infra_error
 from tileyard.processes.records import judge_end
 from tileyard.processes.supervise import Worker, WorkerCommand
 from tileyard.workers.command_protocol import Asked, HostFailed, HostReply, StopBatches, Told
@@ -196,10 +196,7 @@ class AnonymousSlots:
             if not current:
                 raise LeaseLostError(str(error)) from error
             self._suspects.add(current)
-            lost = CaseRan(
-                case=current, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
-            )
-            watch.ran(lost, name, 0)
+            watch.ran(infra_error(current, str(error)), name, 0)
             return True
         raise AssertionError("a step host ended a batch without saying so")
 

@@ -42,6 +42,11 @@ class LeaseLostError(Exception):
         self.outcome = outcome
 
 
+def infra_error(case: str, message: str) -> CaseRan:
+    """The answer for a case that the device, the host or the queue has failed."""
+    return CaseRan(case=case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message)
+
+
 class Watch(Protocol):
     """Receives what a slot reports of a batch while it runs."""
 

@@ -23,7 +23,7 @@ from tileyard.devices.foreign import (
     refuse_several,
 )
 from tileyard.engine.foreign_queue.far_side import TOKENS
-from tileyard.engine.foreign_queue.submission import ClientEnd, Submission, infra_error
+from tileyard.engine.foreign_queue.submission import ClientEnd, Submission
 from tileyard.engine.foreign_queue.tasks import (
     Deadline,
     QueueCall,
@@ -31,7 +31,7 @@ from tileyard.engine.foreign_queue.tasks import (
     far_side_command,
     task_limit_s,
 )
-from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch
+from tileyard.engine.provider import LeaseProvider, Slot, UnheldSlot, Watch, infra_error
 from tileyard.engine.runners import LocalDevices
 from tileyard.engine.yard import Yard
 from tileyard.workers.protocol import RunEntry

@@ -9,6 +9,7 @@ from typing import Final
 
 from tileyard.base.model import Outcome
 from tileyard.devices.foreign import ExitMeaning, ForeignQueue
+from tileyard.engine.provider import infra_error
 from tileyard.processes.records import describe_signal
 from tileyard.workers.protocol import CaseRan
 from tileyard.workers.submitter import SubmitEnded
@@ -173,8 +174,3 @@ class Submission:
         if end.limit or end.error:
             return False
         return end.code in (0, exit_code({line.outcome for line in self._results.values()}))
-
-
-def infra_error(case: str, message: str) -> CaseRan:
-    """The answer for a case that the device, the host or the queue has failed."""
-    return CaseRan(case=case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=message)

@@ -87,7 +87,7 @@ from tileyard.engine.hosts.messages import (
 from tileyard.engine.hosts.parts import Arrivals, read_parts
 from tileyard.engine.hosts.works import ArrivedTrees, CaseFolders, identify_python
 from tileyard.engine.programs import WORK, place_toolchain
-from tileyard.engine.provider import LeaseLostError, LeaseProvider, Slot, Waiting
+from tileyard.engine.provider import LeaseLostError, LeaseProvider, Slot, Waiting, infra_error
 from tileyard.engine.readmission import Readmission
 from tileyard.engine.runners import LocalDevices, RunnerSite
 from tileyard.processes.async_wire import AsyncChannel, HostChannel
@@ -212,9 +212,7 @@ class Offered(FarDevice[Slot]):
             try:
                 settled[entry.case] = await asyncio.to_thread(self.folders.settle, entry)
             except (TileyardError, OSError) as error:
-                ran = CaseRan(
-                    case=entry.case, outcome=Outcome.INFRA_ERROR, seconds=0.0, message=str(error)
-                )
+                ran = infra_error(entry.case, str(error))
                 tell(CaseEnded(ran=ran, lease=self._lease))
         return settled
 

@@ -64,8 +64,12 @@ class HostBuilders:
         self.cores = tuple(core + self.first_core for core in offered.cores)
 
     async def describe(self, side: Side, target: str) -> TargetInfo | None:
-        """What the target says of itself there; None if it cannot be used. Raises SessionLostError."""
+        """What the target says of itself there; None if it cannot be used, or the host is lost. Programs, and
+        what a Python of its own builds, are built by the run.
+        """
         builder = Builder(side.name, target)
+        if target == COMMAND or side.python:
+            return None
         async with self._describing:
             if self._of_session != self._session.number:
                 self._of_session = self._session.number
@@ -76,7 +80,9 @@ class HostBuilders:
                     self._infos[builder] = await self._session.ask(order, TargetInfo)
                 except UsageError:
                     self._infos[builder] = None
-        return self._infos[builder]
+                except SessionLostError:
+                    return None
+            return self._infos[builder]
 
     async def build(self, order: BuildThere, objects: ObjectStore) -> AsyncIterator[Build]:
         """Have the host build, and fetch what it has built. Raises SessionLostError, UsageError if the host
@@ -91,7 +97,7 @@ class HostBuilders:
                             manifest = decode_json(data, Manifest)
                             if manifest.build != keys.get(build.case):
                                 raise DamagedError(f"{build.case} was built under another key")
-                            await self._session.fetch_objects(manifest.files.values())
+                            await self._session.fetch_objects([*manifest.files.values()])
                             publish(manifest, objects)
                             self._session.note_built(manifest.build)
                         yield build
@@ -165,7 +171,7 @@ class HostedPool:
             return await self._own.describe(builder._replace(kind=""))
         if builder not in self._infos:
             for host in (one for one in self._hosts if one.kind == kind):
-                if info := await self._describe_on(host, builder):
+                if info := await host.describe(self._sides[builder.side], builder.target):
                     return self._infos.setdefault(builder, info)
             raise WorkerLostError(f"no host is there that builds for {builder.target} on {kind}")
         return self._infos[builder]
@@ -175,7 +181,7 @@ class HostedPool:
         kind = self._find_kind(builder)
         if builder not in self._begun:
             self._begun[builder] = [
-                asyncio.create_task(self._describe_on(host, builder))
+                asyncio.create_task(host.describe(self._sides[builder.side], builder.target))
                 for host in self._hosts
                 if kind in ("", self._kind_of(host))
             ]
@@ -258,16 +264,8 @@ class HostedPool:
         """Whether what is built there is what would be built elsewhere."""
         if host is None:
             return True
-        info = await self._describe_on(host, builder)
+        info = await host.describe(self._sides[builder.side], builder.target)
         return info is not None and info == await self.describe(builder)
-
-    async def _describe_on(self, host: HostBuilders, builder: Builder) -> TargetInfo | None:
-        """What the target says of itself on a host, None if that builds nothing for it."""
-        side = self._sides[builder.side]
-        if builder.target != COMMAND and not side.python:
-            with contextlib.suppress(SessionLostError):
-                return await host.describe(side, builder.target)
-        return None
 
     def _find_kind(self, builder: Builder) -> str:
         """The kind of CPU for which something is built; empty if that does not matter."""

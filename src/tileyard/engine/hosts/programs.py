@@ -35,8 +35,7 @@ class FarPrograms:
 
     def __init__(self, home: Path) -> None:
         self._stores = Stores(home)
-        self._suites: dict[tuple[str, frozenset[str]], Digest] = {}
-        self._folders: dict[str, Digest] = {}
+        self._packed: dict[tuple[str, frozenset[str]], Digest] = {}
         self._toolchains: dict[str, StepSite] = {}
 
     def note_toolchain(self, site: StepSite) -> str:
@@ -109,14 +108,8 @@ class FarPrograms:
         )
 
     def _find_folder(self, path: str) -> SentTree:
-        if path not in self._folders:
-            inside = [str(one) for one in Path(path).iterdir() if one.name not in IGNORED]
-            self._folders[path] = pack_inputs(inside, Path(path), self._stores.objects)
-        try:
-            return self._find(self._folders[path])
-        except DamagedError:
-            self._folders.pop(path, None)
-            raise
+        inside = (str(one) for one in Path(path).iterdir() if one.name not in IGNORED)
+        return self._pack(path, frozenset(inside))
 
     def _find(self, tree: Digest, part: str = "") -> SentTree:
         folder = self._stores.trees.path(tree, part)
@@ -125,15 +118,19 @@ class FarPrograms:
         return SentTree(digest=digest, listing=listing, folder=folder)
 
     def _find_suite(self, command: CommandRun) -> SentTree:
-        folder = Path(command.suite)
-        patterns = list_inputs(_steps(command), folder) if command.suite else frozenset()
-        asked = (command.suite, patterns)
-        if asked not in self._suites:
-            self._suites[asked] = pack_inputs(patterns, folder, self._stores.objects)
+        suite = command.suite
+        patterns = list_inputs(_steps(command), Path(suite)) if suite else frozenset()
+        return self._pack(suite, patterns)
+
+    def _pack(self, folder: str, names: frozenset[str]) -> SentTree:
+        """The tree of these files of a folder, packed once, and again if it is damaged."""
+        asked = folder, names
+        if asked not in self._packed:
+            self._packed[asked] = pack_inputs(names, Path(folder), self._stores.objects)
         try:
-            return self._find(self._suites[asked])
+            return self._find(self._packed[asked])
         except DamagedError:
-            self._suites.pop(asked, None)
+            self._packed.pop(asked, None)
             raise
 
 

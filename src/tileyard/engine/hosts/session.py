@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import inf
@@ -315,17 +315,13 @@ class HostSession:
             await self._send_each([read_parts(bundle, order.bundle)])
             await self.ask(order, ObjectsWanted)
 
-    async def fetch_objects(self, digests: Iterable[Digest]) -> None:
+    async def fetch_objects(self, digests: Sequence[Digest]) -> None:
         """Get what this run lacks of these objects of the host. Raises as ``follow``, and DamagedError."""
-        digests = tuple(digests)
-        await self._fetch(digests, self._objects)
+        await self.fetch_left(digests, "", self._objects)
         self._known.update(digests)
 
     async def fetch_left(self, digests: Iterable[Digest], device: str, into: ObjectStore) -> None:
         """Get objects that cases of programs have left on a device. Raises as ``fetch_objects``."""
-        await self._fetch(digests, into, device)
-
-    async def _fetch(self, digests: Iterable[Digest], into: ObjectStore, device: str = "") -> None:
         wanted = tuple(dict.fromkeys(one for one in digests if not into.has(one)))
         if not wanted:
             return

@@ -63,7 +63,7 @@ from tileyard.engine.hosts.session import (
     SessionLostError,
 )
 from tileyard.engine.hosts.works import identify_python
-from tileyard.engine.provider import Join, LeaseLostError, Slot, Waiting, Watch
+from tileyard.engine.provider import Join, LeaseLostError, Slot, Waiting, Watch, infra_error
 from tileyard.processes.keeper_line import name_job
 from tileyard.targets.command.given import StepSite
 from tileyard.workers.handing_over import ROOM_BYTES, count_output_bytes
@@ -488,7 +488,7 @@ class RemoteSlot:
             try:
                 needed[entry.case] = await self._prepare(entry)
             except (TileyardError, OSError) as error:
-                watch.ran(self._fail(entry.case, str(error)), self.device.name, self._lease)
+                watch.ran(infra_error(entry.case, str(error)), self.device.name, self._lease)
         if not needed:
             return True
         with self._losing():
@@ -536,7 +536,7 @@ class RemoteSlot:
         except SessionLostError as error:
             if not current:
                 raise
-            watch.ran(self._fail(current, str(error)), self.device.name, self._lease)
+            watch.ran(infra_error(current, str(error)), self.device.name, self._lease)
             return False
         raise AssertionError("an order ended without an answer")
 
@@ -569,7 +569,7 @@ class RemoteSlot:
                 fetching = self._hosts.programs.fetch_work
                 await fetching(self._session, self._name, entry, ended)
             except (SessionLostError, TileyardError, OSError) as error:
-                ran = self._fail(ran.case, str(error))
+                ran = infra_error(ran.case, str(error))
         if ran.outcome is Outcome.RUNTIME_ERROR:
             with contextlib.suppress(TileyardError, OSError):
                 reason = await asyncio.to_thread(self._hosts.programs.explain, entry, ended.log)
@@ -577,15 +577,6 @@ class RemoteSlot:
         if ran.outcome is Outcome.INFRA_ERROR:
             self._session.forget()  # something may be gone there, or damaged
         return ran
-
-    def _fail(self, case: str, message: str) -> CaseRan:
-        return CaseRan(
-            case=case,
-            outcome=Outcome.INFRA_ERROR,
-            seconds=0.0,
-            message=message,
-            lease=self._lease,
-        )
 
     async def release(self) -> None:
         """End the runner there. Harmless if nothing is held."""

@@ -15,7 +15,7 @@ from tileyard.engine.compilers import Builder, Builders, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.meeting import Place
 from tileyard.engine.hosts.messages import BuildThere
-from tileyard.engine.hosts.session import HostSession, SessionLostError
+from tileyard.engine.hosts.session import HostSession
 from tileyard.workers.protocol import BuildKernel, TargetInfo
 
 CPU = Builder("", "cpu")
@@ -32,10 +32,10 @@ class Host:
         self.described = 0
         self._began = began
 
-    async def describe(self, _side: Side, _target: str) -> TargetInfo:
+    async def describe(self, _side: Side, _target: str) -> TargetInfo | None:
         """As all others."""
         if self.is_lost:
-            raise SessionLostError(self.name)
+            return None
         self.described += 1
         return TargetInfo(fingerprint="f", needs_tir=False)
 
