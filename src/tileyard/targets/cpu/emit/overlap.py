@@ -9,6 +9,7 @@ from dataclasses import replace
 from tileyard.ir.nodes import Axis, Copy, Expr, Let, Load, Op, Stmt, Store
 from tileyard.ir.walk import buffer_effects, walk_expr
 from tileyard.targets.cpu.emit.context import Context
+from tileyard.targets.cpu.emit.exprs import can_fail
 from tileyard.targets.cpu.emit.following import find_repeat
 from tileyard.targets.cpu.emit.loops import Fold, Step, replace_in
 from tileyard.targets.cpu.emit.nests import Pass, find_pass, is_by_element
@@ -82,6 +83,7 @@ def _may_move(ctx: Context, passes: tuple[Pass, Pass, Pass], between: Sequence[S
     tiles, written = ctx.plan.tiles, buffer_effects(ctx.program.body).written
     folded, results = ({step.buffer for step in found.nest.steps} for found in (first, last))
     read, read_last = map(_read, (first, last))
+    moved = (*first.nest.steps, *last.nest.steps)
     parts = (part for step in second.nest.steps for part in walk_expr(step.value))
     used = touched(*(stmt for found in passes for stmt in found.statements))
     return (
@@ -95,6 +97,7 @@ def _may_move(ctx: Context, passes: tuple[Pass, Pass, Pass], between: Sequence[S
         and folded <= tiles.keys() - touched(*between, *last.statements)
         and results - tiles.keys() <= ctx.large.keys() - touched(*between, *second.statements)
         and not any(isinstance(stmt, Let) for stmt in between)
+        and not any(can_fail(ctx, part) for step in moved for part in (*step.indices, step.value))
         and not any(_is_of_block(ctx, name) for name in used)
     )
 
