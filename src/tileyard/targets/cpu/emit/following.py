@@ -194,7 +194,7 @@ _MANY = 10
 
 
 _AHEAD = 8 << 10
-"""Number of bytes that a pass prefetches ahead if it reads the rows of the next block itself."""
+"""Number of bytes that a pass prefetches ahead, into the first cache, if it reads the next block's rows."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -292,7 +292,7 @@ def declare_ahead(ctx: Context, found: Pass, rows: Sequence[Row], share: float) 
         rate = Fraction(row.done - first, nest.columns)
         offset = f"(int64_t){nest.along.name} * {rate.numerator} / {rate.denominator}"
         lines += [
-            f"__builtin_prefetch({name} + {offset} + {line * LINE}, 0, 2);"
+            f"__builtin_prefetch({name} + {offset} + {line * LINE}, 0, {3 if found.late else 2});"
             for line in range(math.ceil(step / LINE))
         ]
     return lines
