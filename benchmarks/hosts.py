@@ -5,7 +5,7 @@ Prints the engine's CPU time per case beside that of a real runner of this host,
 ``--stop`` one agent is stopped for some seconds, and the longest wait for a case of each side is printed.
 
 ``--speed-up ROUNDS`` measures instead how much faster two agents with a core each build than one: in turns,
-48 configs of a GEMM for a GPU. Engine and author share these cores; their part of all CPU time is printed.
+48 configs of a GEMM for a GPU. Engine and author share these cores; their part of them is printed.
 """
 
 import argparse
@@ -224,8 +224,8 @@ def measure_speed_up(rounds: int) -> None:
             both_s, cpu_s, agents_s = build([one, two], caches)
             ratios.append(alone_s / both_s)
             print(
-                f"one agent {alone_s:5.1f} s, two {both_s:5.1f} s: {ratios[-1]:.2f} x; of {cpu_s:.1f} CPU s "
-                f"the engine and author take {1 - agents_s / cpu_s:.0%}",
+                f"one agent {alone_s:5.1f} s, two {both_s:5.1f} s: {ratios[-1]:.2f} x; engine and author "
+                f"{cpu_s - agents_s:.1f} CPU s, {(cpu_s - agents_s) / (2 * both_s):.0%} of both cores",
                 flush=True,
             )
     print(f"speed-up {statistics.median(ratios):.2f} x (median of {rounds})")
