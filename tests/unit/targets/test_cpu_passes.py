@@ -315,3 +315,13 @@ def test_arguments_of_exp2_are_computed_early_from_what_no_step_has_written() ->
     texts = [whole, doubled, whole.replace("192", "224")]
     assert [text_of(text, 64).count("ty_pair_exp2(soon)") for text in texts] == [1, 0, 0]
     assert "ty_pair" not in text_of(whole)
+
+
+def test_rows_of_a_block_that_does_not_exist_cannot_fail_the_kernel() -> None:
+    """Rows of the next block are not prefetched if their place has a divisor that may be 0 there."""
+    texts = [
+        BLOCKS.format(dtype="float16").replace("X[(by", f"X[24 // ({n} - bx) + (by") for n in (2, 3)
+    ]
+    texts = [text_of(text.replace("X: float16[24", "X: float16[999")) for text in texts]
+    assert [text.count("ty_divisor") for text in texts] == [0, 0]
+    assert ["const char *ahead" in text for text in texts] == [False, True]

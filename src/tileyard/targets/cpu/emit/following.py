@@ -27,7 +27,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.walk import bodies, buffer_effects, own_effects, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Context
 from tileyard.targets.cpu.emit.copies import Boxes, match_boxes
-from tileyard.targets.cpu.emit.exprs import place
+from tileyard.targets.cpu.emit.exprs import can_fail, place
 from tileyard.targets.cpu.emit.loops import is_along
 from tileyard.targets.cpu.emit.nests import Nest, Pass, as_nest, find_pass, loads
 from tileyard.targets.cpu.emit.tiles import (
@@ -277,15 +277,17 @@ def declare_ahead(ctx: Context, found: Pass, rows: Sequence[Row], share: float) 
     for row in rows:
         if row.nest.sizes[:-1] != nest.sizes[:-1]:
             continue
+        known: dict[Expr, Expr] = dict(zip(row.nest.variables, nest.variables, strict=True))
+        known[row.nest.along] = ZERO
+        known[row.turn] = add(row.turn, Const(1, row.turn.dtype))
+        indices = tuple(replace_parts(at, known.get) for at in row.source.indices)
+        if any(can_fail(ctx, at) for at in indices):  # there may be no next turn
+            continue
         first = row.done
         row.done = first + round((row.bytes - first) * share / LINE) * LINE
         step = (row.done - first) * AT_ONCE / nest.columns
         if not step:
             continue
-        known: dict[Expr, Expr] = dict(zip(row.nest.variables, nest.variables, strict=True))
-        known[row.nest.along] = ZERO
-        known[row.turn] = add(row.turn, Const(1, row.turn.dtype))
-        indices = tuple(replace_parts(at, known.get) for at in row.source.indices)
         name, start = ctx.names.fresh("ahead"), first + (_AHEAD if found.late else 0)
         place_ = place(ctx, row.source.buffer, indices)
         ctx.out.line(f"const char *{name} = (const char *)&{place_} + {start};")
