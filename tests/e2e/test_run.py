@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import ROOT, CommandLine
 from tests.e2e.own_process import refuse_kernels
 
+from tileyard.store.choices import list_choices
+
 pytestmark = pytest.mark.slow
 
 KERNELS = """
@@ -65,7 +67,9 @@ def place(knowing: CommandLine) -> CommandLine:
 
 
 def test_one_config_runs_each_time(place: CommandLine) -> None:
-    """The first of the space: every output is compared, and nothing is answered from what was recorded."""
+    """The first of the space: every output is compared, nothing is answered from what was recorded, and what
+    the kernel runs with elsewhere stays as it is.
+    """
     done = place.run("run", "double.py::double")
     again = place.run_json("run", "double.py::double", "--config", "block=32")
     expected = ["passed", "B: each of 256 elements is what was expected"]
@@ -76,6 +80,7 @@ def test_one_config_runs_each_time(place: CommandLine) -> None:
     assert said[1].split()[-1] == "block=32"
     assert "95 % interval" in said[3]
     assert (again["config"], again["outcome"], again["reused"]) == ({"block": 32}, "passed", False)
+    assert list_choices(place.home) == []
 
 
 def test_a_wrong_result_names_its_worst_element(place: CommandLine) -> None:

@@ -579,7 +579,7 @@ class StartTune(KernelVerb["StudyResult"], kw_only=True):
 
     For the targets ``also_build`` the configs are built, and not run. With a ``bundle`` its configs are
     timed, for their target; there is no file then. ``title`` is the word that reports put before the
-    kernel's name. ``fresh`` is as in a yard.
+    kernel's name. If it ``chooses``, its winner is what the kernel runs with. ``fresh`` is as in a yard.
     """
 
     opener = "tileyard.verbs.tune.plan.opening:open_tune"
@@ -589,6 +589,7 @@ class StartTune(KernelVerb["StudyResult"], kw_only=True):
     request: TuneRequest
     fresh: bool
     title: str = "tune"
+    chooses: bool = True
     bundle: str = ""
     also_build: tuple[str, ...] = ()
     overlap: bool
@@ -808,6 +809,7 @@ def start_run(file: Path, kernel: str, given: RunOptions) -> StartTune:
         target=target_at(target, level, debug=debug),
         file=str(file),
         title="run",
+        chooses=False,
         reuse=False,  # the config always runs
         overlap=True,
     )

@@ -154,7 +154,7 @@ async def plan_study(  # noqa: PLR0913 - the last ones if they differ
         for one in (result, *result.others):
             for note in _doubt_busy_runs(bench, one, request.timing.confidence):
                 ending.tell(note)
-            if one.best is not None and one.reason != "interrupted":
+            if start.chooses and one.best is not None and one.reason != "interrupted":
                 _write_down(bench, study, one)
         built = [_also_built(study, target, ending) for target in also_build]
         return msgspec.structs.replace(
