@@ -325,3 +325,17 @@ def test_rows_of_a_block_that_does_not_exist_cannot_fail_the_kernel() -> None:
     texts = [text_of(text.replace("X: float16[24", "X: float16[999")) for text in texts]
     assert [text.count("ty_divisor") for text in texts] == [0, 0]
     assert ["const char *ahead" in text for text in texts] == [False, True]
+
+
+def test_a_divisor_under_a_condition_is_not_computed_before_it() -> None:
+    """Whether all of a loop is inside its arrays is not tested first if that could divide by 0."""
+    whole = """
+def guarded(X: float32[24, 96], n: int32, Y: inout.float32[24, 96]):
+    for i, j in parallel(4, 96):
+        if n > 0:
+            Y[24 // n + i, j] = X[0, j]
+"""
+    counted = whole.replace("4, 96)", "n, 96)").replace("if n > 0", "if j >= 0")
+    bare = whole.replace("if n > 0", "if j >= 0").replace("24 // n", "n")
+    texts = [text_of(text) for text in (whole, counted, bare)]
+    assert ["all of it inside" in text for text in texts] == [False, False, True]

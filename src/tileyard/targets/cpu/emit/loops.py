@@ -28,7 +28,7 @@ from tileyard.ir.nodes import (
 from tileyard.ir.ranges import Interval
 from tileyard.ir.walk import buffer_effects, children, expressions, replace_parts, walk, walk_expr
 from tileyard.targets.cpu.emit.context import Bound, Context
-from tileyard.targets.cpu.emit.exprs import index, index_side, is_below, place, unrounded
+from tileyard.targets.cpu.emit.exprs import can_fail, index, index_side, is_below, place, unrounded
 from tileyard.targets.cpu.emit.scalars import C_BYTES, SATURATED, SCALARS
 from tileyard.targets.cpu.emit.tiles import (
     ZERO,
@@ -38,6 +38,7 @@ from tileyard.targets.cpu.emit.tiles import (
     Tile,
     add,
     constant,
+    find_number,
     is_zero,
     reads,
     times,
@@ -117,9 +118,12 @@ def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
     changing = {stmt.var for stmt in walk((nest,)) if isinstance(stmt, Atomic | Let)}
     written = {ctx.storage(buffer) for buffer in buffer_effects((nest,)).written}
     tests: dict[Bound, str] = {}
+    may_skip = _may_skip(nest)
     for (at, extent), low, high in bounds:
         corners = _corners(at, loops)
         if corners is None or _depends(ctx, corners, {*loops, *changing}, written):
+            continue
+        if may_skip and any(can_fail(ctx, corner) for corner in corners):
             continue
         parts = []
         if low:
@@ -128,6 +132,17 @@ def interior_tests(ctx: Context, nest: For) -> dict[Bound, str]:
             parts.append(is_below(ctx, corners[1], extent))
         tests[at, extent] = " && ".join(parts)
     return tests
+
+
+def _may_skip(nest: For) -> bool:
+    """Whether a nest may run without computing all expressions in it."""
+    parts = (part for stmt in walk((nest,)) for one in expressions(stmt) for part in walk_expr(one))
+    return any(
+        isinstance(part, Op) and part.name in ("select", "and", "or") for part in parts
+    ) or any(
+        isinstance(stmt, If) or (isinstance(stmt, For) and find_number(stmt.extent) is None)
+        for stmt in walk((nest,))
+    )
 
 
 def _depends(
