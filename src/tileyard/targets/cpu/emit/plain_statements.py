@@ -146,7 +146,9 @@ def emit_assert(ctx: Context, stmt: Assert) -> None:
 
 
 def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
-    """The C statement that ends the launch at a site and reports the values that ``about`` depend on."""
+    """The C statement that ends the launch at a site, unless the block has failed before, and reports the
+    values that ``about`` depend on.
+    """
     shown = dict.fromkeys(
         part for expr in about for part in walk_expr(expr) if isinstance(part, Var | Load)
     )
@@ -155,7 +157,8 @@ def failure(ctx: Context, site: int, about: Iterable[Expr] = ()) -> str:
         f"{print_expr(ctx.program, part).replace('%', '%%')} = {mark}" for part, mark, _ in told
     )
     arguments = ("report", str(site), _quoted(form), *(text for _, _, text in told))
-    return f"return ty_fail({', '.join(arguments)});"
+    told_first = "fault.site ? ty_failed(report, &fault)"
+    return f"return {told_first} : ty_fail({', '.join(arguments)});"
 
 
 def _conversion(ctx: Context, expr: Expr) -> tuple[str, str]:
