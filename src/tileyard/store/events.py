@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -202,12 +203,16 @@ def read_state(path: Path) -> StreamState:
     """The state of a run, from the first line and the last of its stream. Raises as ``read_events``."""
     is_open = is_under_way(path)
     with _open(path) as file:
-        first = [event for event in _decode(path, [file.readline()]) if event]
+        begun = _read_begun(path, file)
         file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
         last = [event for event in _decode(path, file.readlines()[-1:]) if event]
-    begun = first[0] if first and isinstance(first[0], RunStarted) else None
     ended = last[0] if last and isinstance(last[0], RunEnded) else None
     return StreamState(begun=begun, ended=ended, is_open=is_open and ended is None)
+
+
+def _read_begun(path: Path, file: BinaryIO) -> RunStarted | None:
+    first = next(_decode(path, [file.readline()]), None)
+    return first if isinstance(first, RunStarted) else None
 
 
 def read_run(path: Path) -> StoredRun:
@@ -235,23 +240,29 @@ def find_run_file(home: Path, run: str = "") -> Path:
     files = {path.stem: path for path in list_run_files(home)}
     if run in files:
         return files[run]
-    found = [path for name, path in files.items() if name.startswith(run)]
-    if not found:
-        raise UsageError(f"no run {f'{run!r} ' if run else ''}is recorded in {home}")
+    found = [name for name in files if name.startswith(run)]
     if run and len(found) > 1:
-        names = ", ".join(path.stem for path in found[-3:])
-        raise UsageError(f"{run!r} is the beginning of {len(found)} runs: {names}")
-    return max(found, key=stamp_file)
+        raise UsageError(f"{run!r} is the beginning of {len(found)} runs: {', '.join(found[-3:])}")
+    for name in sort_newest(home, found):
+        if files[name].exists():  # `tileyard cache gc` removes files of runs at any time
+            return files[name]
+    raise UsageError(f"no run {f'{run!r} ' if run else ''}is recorded in {home}")
 
 
-def stamp_file(path: Path) -> int:
-    """When a file was last changed, in nanoseconds of the file system's clock; 0 if there is none, as
-    ``tileyard cache gc`` removes files of runs at any time.
-    """
+def sort_newest(home: Path, runs: Iterable[str]) -> Iterator[str]:
+    """These runs, from the one that began last: by their names, and within a minute by their streams."""
+    for _, same in groupby(sorted(runs, reverse=True), lambda run: run.rpartition("-")[0]):
+        yield from sorted(same, key=lambda run: _began_at(home, run), reverse=True)
+
+
+def _began_at(home: Path, run: str) -> float:
     try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+        path = run_file(home, run)
+        with _open(path) as file:
+            begun = _read_begun(path, file)
+    except HomeError:
+        return 0.0
+    return begun.at if begun else 0.0
 
 
 def list_run_files(home: Path) -> list[Path]:

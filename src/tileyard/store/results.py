@@ -1,6 +1,8 @@
 """Keeps the result of each run, so that reports of it can be made later: ``results/<run>.zst``."""
 
 import contextlib
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,7 @@ import zstandard
 from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Record
 from tileyard.base.modes import make_folder, write_file
-from tileyard.store.events import run_file, stamp_file
+from tileyard.store.events import is_run_name, run_file, sort_newest
 
 FOLDER = "results"
 MOST_BYTES = 1 << 30
@@ -61,16 +63,16 @@ def has_result(home: Path, run: str) -> bool:
 
 def stamp_result(home: Path, run: str) -> int:
     """When the result of a run was kept, in nanoseconds of the file system's clock; 0 if it is not kept."""
-    return stamp_file(_result_file(home, run))
+    try:
+        return _result_file(home, run).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
-def find_last_run(home: Path) -> str:
-    """The run whose result was kept last. Raises UsageError if there is none."""
-    files = [(stamp_file(path), path.stem) for path in (home / FOLDER).glob("*.zst")]
-    kept_ns, run = max(files, default=(0, ""))
-    if not kept_ns:  # none, or all were removed meanwhile
-        raise UsageError(f"the result of no run is kept in {home}", "tileyard tune keeps one")
-    return run
+def list_kept(home: Path) -> Iterator[str]:
+    """The runs whose results are kept, from the one that began last."""
+    names = [path.stem for path in (home / FOLDER).glob("*.zst") if is_run_name(path.stem)]
+    return filter(partial(has_result, home), sort_newest(home, names))
 
 
 def _result_file(home: Path, run: str) -> Path:

@@ -25,13 +25,15 @@ PAGES = {
 WITH_OTHERS = frozenset({"Regression"})
 """Results whose pages also show other runs, as they are recorded by then."""
 
+_HAVE_PAGES = "runs of tileyard tune, test and regress have one"
+
 
 def report(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Runs by their names, or the beginning of each; by default the last run.",
+            help="Runs by their names, or the beginning of each; by default the last run with a page.",
         ),
     ] = None,
     *,
@@ -47,16 +49,24 @@ def report(
     """
     from tileyard.pages.report import render_report
     from tileyard.show.opening import load_settings, write_file
-    from tileyard.store.results import find_last_run
 
     if not output:
         raise UsageError("name the file to write with -o", "tileyard report -o report.html")
     home = load_settings().home
-    subjects = [one for run in runs or (find_last_run(home),) for one in describe_run(home, run)]
+    subjects = [one for run in runs or (_find_last(home),) for one in describe_run(home, run)]
     write_file(output, render_report(subjects).encode())
     if output != "-":
         print(f"report: {output}", file=sys.stderr)
     return 0
+
+
+def _find_last(home: Path) -> str:
+    from tileyard.store.results import list_kept, read_result
+
+    for run in list_kept(home):
+        if read_result(home, run).kind in PAGES:
+            return run
+    raise UsageError(f"no run that has a page is recorded in {home}", _HAVE_PAGES)
 
 
 def describe_run(home: Path, run: str) -> "list[Subject]":
@@ -71,11 +81,7 @@ def describe_run(home: Path, run: str) -> "list[Subject]":
         run = find_run_file(home, run).stem
     kept = read_result(home, run)
     if kept.kind not in PAGES:
-        known = ", ".join(PAGES)
-        raise UsageError(
-            f"there are no reports of a result like that of {run}: {kept.kind}",
-            f"there are: {known}",
-        )
+        raise UsageError(f"run {run} has no page", _HAVE_PAGES)
     describe = resolve_name(PAGES[kept.kind])
     try:
         result = msgspec.msgpack.decode(kept.result, type=get_type_hints(describe)["result"])

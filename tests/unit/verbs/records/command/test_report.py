@@ -30,7 +30,7 @@ class Odd(Record):
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory with a run of each kind that has pages, the suite's last, and one of another kind."""
+    """A data directory with a run of each kind that has pages, and one of another kind."""
     monkeypatch.setenv("TILEYARD_HOME", str(tmp_path))
     study = make_grid()
     for run, result in {"o": Odd(number=1), "study": study, "t": TABLE, "diff": RESULT}.items():
@@ -49,7 +49,7 @@ def read(output: Path, *runs: str) -> str:
 
 
 def test_each_kind_of_run_has_a_page(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whose title is that of the run; by default of the last one."""
+    """Whose title is that of the run."""
     output = home / "page.html"
     titles = {
         "study": "gemm M=8",
@@ -59,9 +59,23 @@ def test_each_kind_of_run_has_a_page(home: Path, capsys: pytest.CaptureFixture[s
     for run, title in titles.items():
         assert f"<h1>{title}</h1>" in read(output, run)
         assert capsys.readouterr().err == f"report: {output}\n"
-    page = read(output)
+    page = read(output, "suite")
     assert "<h1>Suite ops</h1>" in page
     assert "<dt>asked</dt><dd>test ops (full)</dd>" in page
+
+
+def test_runs_without_a_page_are_passed_over(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If no run is named: the last one may be of another verb."""
+    keep_result(home, "z", Odd(number=1))
+    assert "<h1>3 results</h1>" in read(home / "page.html")
+    for kept in (home / "results").iterdir():
+        if kept.stem not in "oz":
+            kept.unlink()
+    capsys.readouterr()
+    assert main(["report", "-o", str(home / "page.html")]) == 2
+    assert f"no run that has a page is recorded in {home} (runs of" in capsys.readouterr().err
 
 
 def test_a_run_is_found_by_the_beginning_of_its_name(home: Path) -> None:
@@ -101,7 +115,10 @@ def test_several_runs_are_in_one_page(home: Path) -> None:
     ("arguments", "message"),
     [
         ((), "name the file to write with -o"),
-        (("o", "-o", "x.html"), "there are no reports of a result like that of o: Odd"),
+        (
+            ("o", "-o", "x.html"),
+            "run o has no page (runs of tileyard tune, test and regress have one)",
+        ),
         (("nowhere", "-o", "x.html"), "no run 'nowhere' is recorded in "),
         (("study", "-o", "missing/x.html"), "cannot write missing/x.html"),
     ],
