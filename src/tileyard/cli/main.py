@@ -74,13 +74,15 @@ class OnceCommand(TyperCommand):
         for param in params:
             given = values.get(param.name)
             given = given if isinstance(given, list | tuple) else [given]
-            is_path = re.fullmatch(r"(FILE|DIR)(\|[A-Z]+)?", param.metavar or "")
+            path = re.match(r"\[?(FILE|DIR|SUITE)\b(?!.*-)", param.metavar or "")
             is_printed = param.name == "output" and self.name in PRINTING
-            if "-" in given and param.param_type_name == "option" and is_path and not is_printed:
-                raise typer.BadParameter(f"{param.opts[0]} takes a path, and - is none (./- is)")
+            is_argument = param.param_type_name == "argument"
+            if "-" in given and path and not is_printed:
+                named = path[1] if is_argument else param.opts[0]
+                raise typer.BadParameter(f"{named} takes a path, and - is none (./- is)")
             if "" not in given:
                 continue
-            if param.param_type_name == "argument":
+            if is_argument:
                 first = re.split(r"\.\s+(?=[A-Z])", param.help or "")[0]
                 raise typer.BadParameter(f"{param.metavar} is empty ({first.rstrip('.')})")
             if param.type_descriptor.annotation in (Path, list[Path]):

@@ -77,7 +77,7 @@ def test_an_empty_name_is_refused(
 
 
 def test_no_file_is_called_dash(tmp_path: Path) -> None:
-    """Every option that takes a path refuses it in one line, but where it is standard input or output."""
+    """What takes a path refuses it in one line, but where it is standard input or output."""
     taking = [
         (verb, one.flags[0])
         for verb, options in list_verbs(get_command(app)).items()
@@ -92,6 +92,18 @@ def test_no_file_is_called_dash(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, ""), verb
         (line,) = done.stderr.splitlines()
         assert line.endswith(f"{flag} takes a path, and - is none (./- is)")
+    for words in (
+        "site -",
+        "import -",
+        "tune -",
+        "test -",
+        "ci duplicates -",
+        "regress HEAD -- a -",
+    ):
+        done = run_here((*words.split(),), tmp_path, {})
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert re.search(r" (FILE|DIR|SUITE) takes a path, and - is none", done.stderr), words
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
