@@ -264,7 +264,7 @@ def tuned(  # noqa: PLR0913 - options, by keyword only
         default: The config for shapes that were never tuned, if no tuned shape's is valid for them; without
             it they are refused, and so are shapes for which ``where`` rejects it.
         arguments: A function that is called with tensors of shapes that were never tuned, and
-            returns the kernel's arguments. Without it they are inferred from the tuned shapes.
+            returns the kernel's arguments. Without it they are inferred from shapes that were.
         nearest: Shapes that were never tuned get the config of the nearest tuned shape, with a warning in the
             log; without it they get the default, or are refused.
         home: The data directory, as in ``tune``.

@@ -286,7 +286,7 @@ def make_callable(
     return loaded.as_callable()
 
 
-def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[str, Value]:
+def infer_arguments(name: str, known: Sequence[Choice], shapes: Shapes) -> dict[str, Value]:
     """The arguments for arrays of these shapes: each the size or dtype that equals it in all known choices,
     or else its common value in all. Raises UsageError naming an argument that is neither.
     """
@@ -296,9 +296,10 @@ def infer_arguments(name: str, known: Iterable[Choice], shapes: Shapes) -> dict[
         if len(shapes_like(choice.tensors)[0]) == len(shapes)
     ]
     if not examples:
+        why = "it was tuned for other arrays" if known else "nothing was tuned"
         raise UsageError(
-            f"the arguments of {name} for {describe_shapes(shapes)} are not known",
-            "give arguments=",
+            f"the arguments of {name} for {describe_shapes(shapes)} cannot be inferred, since {why}",
+            "tune it, or give arguments=",
         )
     wanted = _facts_of(shapes)
     found: dict[str, Value] = {}

@@ -55,8 +55,9 @@ def test_what_cannot_be_told_is_named() -> None:
     hidden = [msgspec.structs.replace(one, arguments={"K": n}) for n, one in enumerate(KNOWN)]
     with pytest.raises(UsageError, match="K of double cannot be told from"):
         infer_arguments("double", hidden, (((8, 9), "float32"),))
-    with pytest.raises(UsageError, match="give arguments="):
-        infer_arguments("double", (), (((8, 9), "float32"),))
+    for known, why in (((), "nothing was tuned"), (KNOWN, "it was tuned for other arrays")):
+        with pytest.raises(UsageError, match=rf"{why} \(tune it, or give arguments=\)"):
+            infer_arguments("double", known, (((8, 9), "float32"),) * 2)
 
 
 @pytest.mark.parametrize(
