@@ -238,6 +238,17 @@ def find_place(function: object) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
+def name_place(function: object, name: str) -> Iterator[None]:
+    """What the block refuses begins with the place of a function and a name."""
+    try:
+        yield
+    except UsageError as error:
+        file, line = find_place(function)
+        place = f"{name_line(file, line)}: " if file else ""
+        raise UsageError(f"{place}{name}: {error.message}", error.hint) from None
+
+
+@contextlib.contextmanager
 def blame_user(doing: str = "") -> Iterator[None]:
     """Turn all that a user's code raises, SystemExit included, into UserCodeError; ``doing`` begins the
     message. Tileyard's own errors, interrupts and MemoryError, which the machine causes, pass through.

@@ -3,6 +3,7 @@ into the few kinds of nodes below, and never given to Python. What a whole space
 """
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -240,6 +241,34 @@ def evaluate(expr: Expr, values: Mapping[str, Value]) -> Value | None:
             return values.get(name)
         case Op(sign, parts):
             return combine(sign, [evaluate(part, values) for part in parts])
+
+
+def evaluate_formula(what: str, formula: str, values: Mapping[str, Value]) -> float:
+    """The number above 0 that a formula of arithmetic gives, 0 for an empty one. Raises UsageError beginning
+    ``what``.
+    """
+    if not formula:
+        return 0.0
+    try:
+        read = read_constraint(formula)
+    except UsageError:  # its message is of a constraint
+        read = Constraint(formula, Const(None))
+    for name in read.names:
+        if not _is_plain_number(values.get(name)):
+            known = ", ".join(key for key, value in values.items() if _is_plain_number(value))
+            raise UsageError(
+                f"{what} {formula}: {name} is not a number of the kernel's arguments",
+                f"these are: {known or 'none'}",
+            )
+    number = evaluate(read.expr, values)
+    if not (_is_plain_number(number) and 0 < float(number or 0) < math.inf):
+        hint = "numbers and arguments joined by + - * / // %, for example 2*M*N*K"
+        raise UsageError(f"{what} {formula} gives no number above 0", hint)
+    return float(number or 0)
+
+
+def _is_plain_number(value: object) -> bool:
+    return type(value) in (int, float)
 
 
 def combine(sign: str, values: Sequence[Value | None]) -> Value | None:

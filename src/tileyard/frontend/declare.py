@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 from tileyard.base.errors import UsageError
 from tileyard.base.model import Record, TimingPolicy, Tolerance, Value
 from tileyard.base.wording import show_value
+from tileyard.frontend.blame import name_place
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,6 +17,7 @@ R = TypeVar("R")
 Rule = str | Callable[..., object]
 """A rule on configs: a constraint as text, or a function."""
 WhereSource = Rule | Sequence[Rule]
+WorkSource = str | Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class KernelDeclaration(Generic[P, R]):
     shapes: Mapping[str, Mapping[str, Value]]
     reference: Callable[..., object] | None = None
     inputs: Callable[..., object] | None = None
-    flops: Callable[..., float] | None = None
+    flops: WorkSource | None = None
     tolerance: Tolerance | None = None
     pass_configs: Mapping[str, Value]
 
@@ -105,7 +107,7 @@ def kernel(
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
-    flops: Callable[..., float] | None = None,
+    flops: WorkSource | None = None,
     tolerance: Tolerance | tuple[float, float] | None = None,
     pass_configs: Mapping[str, Value] | None = None,
 ) -> KernelDeclaration[P, R]: ...
@@ -119,7 +121,7 @@ def kernel(
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
-    flops: Callable[..., float] | None = None,
+    flops: WorkSource | None = None,
     tolerance: Tolerance | tuple[float, float] | None = None,
     pass_configs: Mapping[str, Value] | None = None,
 ) -> Callable[[Callable[P, R]], KernelDeclaration[P, R]]: ...
@@ -134,7 +136,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     shapes: Mapping[str, Mapping[str, Value]] | None = None,
     reference: Callable[..., object] | None = None,
     inputs: Callable[..., object] | None = None,
-    flops: Callable[..., float] | None = None,
+    flops: WorkSource | None = None,
     tolerance: Tolerance | tuple[float, float] | None = None,
     pass_configs: Mapping[str, Value] | None = None,
 ) -> KernelDeclaration[P, R] | Callable[[Callable[P, R]], KernelDeclaration[P, R]]:
@@ -158,7 +160,7 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
             where="block_M * block_N <= 128 * 128",
             shapes={"large": {"M": 4096, "N": 4096, "K": 4096}, "small": {"M": 256, "N": 256, "K": 256}},
             reference=lambda A, B: A @ B,
-            flops=lambda M, N, K: 2 * M * N * K,
+            flops="2 * M * N * K",
         )
         def gemm(M, N, K, block_M=128, block_N=128, block_K=32):
             @T.prim_func
@@ -200,7 +202,8 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
             the input tensors in parameter order, or a mapping from tensor name to array; tensors that a
             mapping leaves out are made as if there were no ``inputs``. None: random numbers that
             suit each dtype.
-        flops: Called by name; number of floating-point operations of one launch, for GFLOP/s.
+        flops: The floating-point operations of one launch, for GFLOP/s: a formula over the arguments as
+            text, or a callable, called by name.
         tolerance: ``(rtol, atol)`` or a ``Tolerance``: an output element is right if
             ``|got - want| <= atol * rms(want) + rtol * |want|``; a few huge elements do not count in
             the rms. None: by dtype.
@@ -216,36 +219,34 @@ def kernel(  # noqa: PLR0913 - the fields of a declaration, by keyword only
     Raises:
         UsageError: if an argument has the wrong form.
     """
-    if shapes is not None:
-        _check_shapes(shapes)
-    if where is not None:
-        list_rules(where)
     callables = {"reference": reference, "inputs": inputs, "flops": flops}
-    for name, given in callables.items():
-        if given is not None:
-            _check_callable(name, given)
-    fields = {
-        **callables,
-        "where": where,
-        "space": space,
-        "shapes": shapes,
-        "tolerance": _read_tolerance(tolerance),
-        "pass_configs": pass_configs,
-    }
 
     def declare(function: Callable[P, R]) -> KernelDeclaration[P, R]:
-        return declare_over(function, fields)
+        _check_callable("tileyard.kernel: the decorated object", function)
+        own = user_function(function)
+        with name_place(own, getattr(own, "__name__", "tileyard.kernel")):
+            if shapes is not None:
+                _check_shapes(shapes)
+            list_rules(where)
+            for name, given in callables.items():
+                if given is not None:
+                    _check_callable(name, given, or_text=name == "flops")
+            read = _read_tolerance(tolerance)
+        if not isinstance(function, KernelDeclaration):
+            function = KernelDeclaration(function=function, shapes={}, pass_configs={})
+        fields: dict[str, Any] = {
+            **callables,
+            "where": where,
+            "space": space,
+            "shapes": shapes,
+            "tolerance": read,
+            "pass_configs": pass_configs,
+        }
+        return replace(
+            function, **{name: field for name, field in fields.items() if field is not None}
+        )
 
     return declare if function is None else declare(function)
-
-
-def declare_over(function: Callable[P, R], fields: Mapping[str, object]) -> KernelDeclaration[P, R]:
-    """Declare ``function``, or redeclare it; ``fields`` are a KernelDeclaration's, None keeps one."""
-    _check_callable("the decorated object", function)
-    if not isinstance(function, KernelDeclaration):
-        function = KernelDeclaration(function=function, shapes={}, pass_configs={})
-    given: dict[str, Any] = {name: field for name, field in fields.items() if field is not None}
-    return replace(function, **given)
 
 
 def list_rules(where: WhereSource | None) -> tuple[Rule, ...]:
@@ -255,7 +256,7 @@ def list_rules(where: WhereSource | None) -> tuple[Rule, ...]:
     rules = (where,) if isinstance(where, str) or callable(where) else where
     if not isinstance(rules, Sequence) or not all(isinstance(r, str) or callable(r) for r in rules):
         raise UsageError(
-            f"tileyard.kernel: where must be a text, a function, or a list of these, not {show_value(where)}"
+            f"where must be a text, a function, or a list of these, not {show_value(where)}"
         )
     return tuple(rules)
 
@@ -318,9 +319,10 @@ def guess_value(name: str, number: int) -> Value:
     return "float32" if name.startswith("acc") else "float16"
 
 
-def _check_callable(name: str, given: object) -> None:
-    if not callable(given):
-        raise UsageError(f"tileyard.kernel: {name} must be callable, not {type(given).__name__}")
+def _check_callable(name: str, given: object, *, or_text: bool = False) -> None:
+    if not (callable(given) or (or_text and isinstance(given, str))):
+        wanted = "a text or callable" if or_text else "callable"
+        raise UsageError(f"{name} must be {wanted}, not {type(given).__name__}")
 
 
 def _check_shapes(shapes: object) -> None:
@@ -329,7 +331,7 @@ def _check_shapes(shapes: object) -> None:
         for name, arguments in shapes.items()
     ):
         raise UsageError(
-            "tileyard.kernel: shapes must map names to arguments",
+            "shapes must map names to arguments",
             hint='for example {"small": {"M": 256, "N": 256}}',
         )
 
@@ -340,7 +342,5 @@ def _read_tolerance(given: Tolerance | tuple[float, float] | None) -> Tolerance 
     try:
         rtol, atol = map(float, given)
     except (TypeError, ValueError):
-        raise UsageError(
-            f"tileyard.kernel: tolerance must be (rtol, atol), not {show_value(given)}"
-        ) from None
+        raise UsageError(f"tolerance must be (rtol, atol), not {show_value(given)}") from None
     return Tolerance(rtol=rtol, atol=atol)

@@ -19,10 +19,11 @@ from tileyard.base.errors import (
 )
 from tileyard.base.model import Rule, TensorSpec, Value, sequence_of
 from tileyard.base.wording import count_of, name_line
-from tileyard.frontend.blame import blame_user, call_by_name, find_place, parameters_of
+from tileyard.frontend.blame import blame_user, call_by_name, find_place, name_place, parameters_of
 from tileyard.frontend.constraints import (
     Constraint,
     evaluate,
+    evaluate_formula,
     is_true,
     limit_to_active,
     read_constraint,
@@ -202,11 +203,15 @@ class Found:
 
     def count_flops(self, arguments: Arguments) -> float:
         """The work of one launch as its author states it; 0 if it is not stated."""
-        if self.recipe.flops is None:
+        flops = self.recipe.flops
+        if flops is None:
             return 0.0
+        if isinstance(flops, str):
+            with name_place(self.recipe.function, self.name):
+                return evaluate_formula("flops", flops, {**self.parameters.defaults, **arguments})
         what = f"flops of {self.name}"
         with blame_user(what):
-            answer: Any = call_by_name(self.recipe.flops, self.complete(arguments), what)
+            answer: Any = call_by_name(flops, self.complete(arguments), what)
             return float(answer)
 
     def supply_inputs(
@@ -252,12 +257,8 @@ class Found:
         return {key: self._read_constraint(text) for key, text in texts.items()}
 
     def _read_constraint(self, text: str) -> Constraint:
-        try:
+        with name_place(self.recipe.function, self.name):
             return read_constraint(text)
-        except UsageError as error:
-            file, line = self._place_of(None)
-            place = f"{name_line(file, line)}: " if file else ""
-            raise UsageError(f"{place}{self.name}: {error.message}", error.hint) from None
 
     def _place_of(self, rule: object) -> tuple[str, int]:
         """The place of a function; for a constraint the kernel's."""

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tileyard.base.model import TimingPolicy, Tolerance, Value
-from tileyard.frontend.declare import KernelDeclaration, SpaceSource, WhereSource, user_function
+from tileyard.frontend.declare import (
+    KernelDeclaration,
+    SpaceSource,
+    WhereSource,
+    WorkSource,
+    user_function,
+)
 from tileyard.frontend.runtime_names import RuntimeNames, find_runtime_names
 
 _KINDS: dict[object, type] = {bool: bool, int: int, float: float, str: str}
@@ -68,7 +74,7 @@ class Recipe:
     inputs: Callable[..., object] | None = None
     supply: Callable[..., object] | None = None
     is_space_tilelangs: bool = False
-    flops: Callable[..., float] | None = None
+    flops: WorkSource | None = None
     tolerance: Tolerance | None = None
     timing: TimingPolicy | None = None
     run_s: float = 0.0

@@ -39,8 +39,8 @@ def test_powers_of_two_are_both_ends_and_those_between() -> None:
 @pytest.mark.parametrize("where", [3, {"a": 1}, ["a < 3", 3]])
 def test_rules_are_texts_and_functions(where: Any) -> None:  # noqa: ANN401 - any wrong one
     """Anything else is refused where it is declared."""
-    with pytest.raises(UsageError, match=r"tileyard.kernel: where must be a text, a function, or"):
-        tileyard.kernel(where=where)
+    with pytest.raises(UsageError, match=r"test_declare.py:\d+: <lambda>: where must be a text, a"):
+        tileyard.kernel(where=where)(lambda: None)
     with pytest.raises(UsageError, match=r"tileyard.when: the condition must be a text"):
         tileyard.when(where, [1, 2])
 
@@ -81,7 +81,7 @@ def test_a_tolerance_may_be_a_pair_or_a_record(given: Tolerance | tuple[float, f
         ({"where": {"block": 1}}, "where"),
         ({"reference": "gemm"}, "reference"),
         ({"inputs": [1]}, "inputs"),
-        ({"flops": 2.0}, "flops"),
+        ({"flops": 2.0}, "flops must be a text or callable"),
         ({"shapes": {"small": 256}}, "shapes"),
         ({"shapes": [256]}, "shapes"),
         ({"tolerance": 1e-3}, "tolerance"),
@@ -89,8 +89,8 @@ def test_a_tolerance_may_be_a_pair_or_a_record(given: Tolerance | tuple[float, f
     ],
 )
 def test_arguments_of_the_wrong_form_are_refused(wrong: dict[str, Any], named: str) -> None:
-    """A declaration that cannot work fails where it stands, naming the argument."""
-    with pytest.raises(UsageError, match=named):
+    """A declaration that cannot work fails where it stands, naming the kernel, its line and the argument."""
+    with pytest.raises(UsageError, match=rf"test_declare.py:\d+: <lambda>: {named}"):
         tileyard.kernel(**wrong)(lambda: None)
 
 

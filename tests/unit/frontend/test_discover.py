@@ -509,7 +509,12 @@ def test_flops_are_asked_by_name() -> None:
     found = _declare(flops=lambda M, N, block: M * N * block)
     expected = 8 * 8 * 64.0
     assert found.count_flops({"M": 8, "N": 8}) == expected
+    assert _declare(flops="M * N * 64").count_flops({"M": 8, "N": 8}) == expected
     assert _declare().count_flops({"M": 8, "N": 8}) == 0.0
+    with pytest.raises(
+        UsageError, match=r"test_discover.py:\d+: gemm: flops 2\*Z: Z is not a number"
+    ):
+        _declare(flops="2*Z").count_flops({"M": 8, "N": 8})
 
 
 def test_a_shape_that_names_no_parameter_is_refused() -> None:

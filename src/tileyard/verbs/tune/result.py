@@ -2,12 +2,10 @@
 configs.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import canonical_json
-from tileyard.base.errors import UsageError
 from tileyard.base.events import StopReason
 from tileyard.base.model import (
     INFRASTRUCTURE,
@@ -19,8 +17,6 @@ from tileyard.base.model import (
     Trial,
     Value,
 )
-from tileyard.frontend import constraints
-from tileyard.frontend.constraints import Const, Constraint, read_constraint
 
 CHECKPOINTS = (25, 50, 100, 200)
 """Numbers of trials after which regret is stated; of fewer trials, after the last one."""
@@ -365,29 +361,3 @@ class TableResult(Record):
         """0 if each shape has a best config, 1 if none passed for some shape, 3 and 130 as for a study."""
         statuses = {study.exit_status for study in self.studies} | ({3} if self.unrecorded else {0})
         return next(status for status in (130, 1, 3, 0) if status in statuses)
-
-
-def evaluate(formula: str, arguments: Mapping[str, Value]) -> float:
-    """The number of floating-point operations by a formula; 0 for an empty one. Raises UsageError."""
-    if not formula:
-        return 0.0
-    try:
-        read = read_constraint(formula)
-    except UsageError:  # its message is of a constraint
-        read = Constraint(formula, Const(None))
-    for name in read.names:
-        if not _is_number(arguments.get(name)):
-            known = ", ".join(key for key, value in arguments.items() if _is_number(value))
-            raise UsageError(
-                f"--flops {formula}: {name} is not a number of the kernel's arguments",
-                f"these are: {known or 'none'}",
-            )
-    number = constraints.evaluate(read.expr, arguments)
-    if not (_is_number(number) and 0 < float(number or 0) < math.inf):
-        hint = "numbers and arguments joined by + - * / // %, for example 2*M*N*K"
-        raise UsageError(f"--flops {formula} gives no number above 0", hint)
-    return float(number or 0)
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)

@@ -14,6 +14,7 @@ from tileyard.base.events import Event, Note
 from tileyard.base.model import TimingPolicy, Tolerance, Trial, Value, Values, sequence_of
 from tileyard.base.wording import count_of, find_similar
 from tileyard.engine.authors import Author
+from tileyard.frontend.constraints import evaluate_formula
 from tileyard.frontend.declare import PIPELINE, KernelInfo, guess_value, shape_arguments
 from tileyard.passes.pipeline import TILELANG, choose_pipeline
 from tileyard.targets.registry import find_needs
@@ -30,7 +31,6 @@ from tileyard.verbs.tune.plan.strategies.base import (
     make_strategy,
     require_gain,
 )
-from tileyard.verbs.tune.result import evaluate
 from tileyard.workers.protocol import (
     AnswerT,
     CheckConfigs,
@@ -293,7 +293,8 @@ async def open_space(
             arguments=arguments,
             size=points.size,
             wanted=request.trials,
-            flops=evaluate(request.flops, {**info.defaults, **arguments}) or space.flops,
+            flops=evaluate_formula("--flops", request.flops, {**info.defaults, **arguments})
+            or space.flops,
             tolerance=info.tolerance,
             timing=info.timing,
             run_s=info.run_s,
