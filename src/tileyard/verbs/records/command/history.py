@@ -3,7 +3,7 @@
 import datetime
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from tileyard.show.typed import AsJson, Rows, TimesFile
 from tileyard.show.values import parse_share
 from tileyard.show.words import parse_duration_s
 from tileyard.verbs.test.options import ONLY_CLASS
+
+if TYPE_CHECKING:
+    from tileyard.store.base import Store
 
 
 def history(  # noqa: PLR0913 - options, by keyword only
@@ -77,8 +80,8 @@ def history(  # noqa: PLR0913 - options, by keyword only
     since_s = _parse_since(since, Clock().wall_s())
     with open_store() as (store, home):
         recorded = store.list_case_times(ENDED, since_s, target, device_class)
-    if not recorded:
-        raise UsageError(_say_nothing(home, target, device_class))
+        if not recorded:
+            raise _refuse(store, home, target, device_class)
     found = summarize_history(recorded, since_s, rows)
     present(found, json, print_history, tail=tail)
     return 0
@@ -133,18 +136,23 @@ def _export(file: Path, target: str, device_class: str) -> int:
 
     with open_store() as (store, home):
         table = tabulate(store.list_run_times(target), device_class)
-    if not table:
-        raise UsageError(_say_nothing(home, target, device_class))
+        if not table:
+            raise _refuse(store, home, target, device_class)
     write_file(file, table.encode())
     return 0
 
 
-def _say_nothing(home: Path, target: str, device_class: str) -> str:
+def _refuse(store: "Store", home: Path, target: str, device_class: str) -> UsageError:
+    from tileyard.store.base import TrialQuery
+
+    last = store.list_trials(TrialQuery(target=target, was_run=True, limit=1))
+    kernel = last[0].kernel if last and not device_class else ""
     on = f" on a device of class {device_class}" if device_class else ""
-    return (
+    return UsageError(
         f"no case of a suite came to its end in {home} yet"
         + (f" for {target}" if target else "")
-        + on
+        + on,
+        f"tileyard history {kernel} shows the times of that kernel" if kernel else "",
     )
 
 

@@ -72,6 +72,19 @@ def test_a_tuned_kernel_is_a_case(home: Path, capsys: pytest.CaptureFixture[str]
     assert main(["history", "gemm/M=6"]) == 2
 
 
+def test_without_a_suite_a_kernel_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last one: all cases are those of suites, and its history is asked for by its name."""
+    record_study(home, 9, {16: 1.2e6})
+    for words, hint in (
+        ((), "(tileyard history gemm shows the times of that kernel)"),
+        (("--class", "npu"), "class npu"),
+    ):
+        assert main(["history", *words]) == 2
+        said = capsys.readouterr().err.strip()
+        assert "no case of a suite came to its end" in said
+        assert said.endswith(hint)
+
+
 @pytest.mark.slow
 def test_the_picture_shows_both_sides_and_the_change(
     home: Path, capsys: pytest.CaptureFixture[str]
