@@ -55,13 +55,14 @@ MIGRATION_KIB = 64_000
 """KiB of memory for a migration, which sorts all trials of suites."""
 
 _MOVE_AWAY = "move it away: the next start rebuilds it from the event streams in runs/"
+_CANNOT_OPEN = "it must be readable, and its folder writable, or set TILEYARD_HOME elsewhere"
 _HINTS = {
     sqlite3.SQLITE_BUSY: "another process has kept it locked for too long",
     sqlite3.SQLITE_FULL: "free some space",
     sqlite3.SQLITE_IOERR: "free some space, and see the limits of this shell on files: ulimit -f, ulimit -n",
     sqlite3.SQLITE_READONLY: "it must be writable, or set TILEYARD_HOME elsewhere",
-    sqlite3.SQLITE_CANTOPEN: "it must be writable, or set TILEYARD_HOME elsewhere",
-    sqlite3.SQLITE_PERM: "it must be writable, or set TILEYARD_HOME elsewhere",
+    sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
+    sqlite3.SQLITE_PERM: _CANNOT_OPEN,
 }
 
 failed_builds.dialect_kwargs["sqlite_where"] = is_unbuilt
