@@ -46,7 +46,11 @@ def test_without_a_name_it_is_all_devices_of_the_targets_class(
 
 def test_what_is_built_for_checks_is_not_timed() -> None:
     """Whatever else follows the target's name, and in whatever order."""
-    for target in ("cpu:native,sanitize=1", "cpu:x86-64-v3,sanitize=1,optimize=1"):
+    for target in (
+        "cpu:sanitize=1",
+        "cpu:native,sanitize=1",
+        "cpu:x86-64-v3,sanitize=1,optimize=1",
+    ):
         with pytest.raises(UsageError, match="its times say nothing"):
             require_timed(target)
     for target in ("cpu", "cpu:native,optimize=1", "cuda:sm_90a", "scripted"):

@@ -1,6 +1,6 @@
 """Finds the C compiler, asks for which machine it generates code, and runs it with a build's
-options. They follow the target's name, as in ``cpu:x86-64-v3`` or ``cpu:native,vectors=128``; the
-defaults are the fastest in benchmarks/cpu_kernels.py.
+options. They follow the target's name, as in ``cpu:x86-64-v3`` or ``cpu:vectors=128``; the defaults are the
+fastest in benchmarks/cpu_kernels.py.
 """
 
 import importlib.util
@@ -78,15 +78,17 @@ class CpuOptions(Record):
 
 def parse_options(text: str) -> CpuOptions:
     """The options written after the target's name. Raises UsageError."""
-    level, *rest = text.split(",")
+    first, *rest = text.split(",")
+    # No level of a compiler has "=": without one, options of this host's CPU follow at once.
+    level, parts = ("native", [first, *rest]) if "=" in first else (first or "native", rest)
     values = {}
-    for part in rest:
+    for part in parts:
         key, _, value = part.partition("=")
         if value not in _CHOICES.get(key, ()):
             known = ", ".join(f"{name}={'|'.join(all_)}" for name, all_ in _CHOICES.items())
             raise UsageError(f"the target cpu has no option {part}", hint=f"options: {known}")
         values[key] = int(value)
-    return CpuOptions(level=level or "native", **values)
+    return CpuOptions(level=level, **values)
 
 
 def list_shifted(target: str) -> tuple[str, ...]:
