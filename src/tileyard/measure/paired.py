@@ -54,7 +54,7 @@ class Ranking(Record):
     """The judged members of an interleaved batch, by index. None beats ``fastest`` in its pairing (unless
     these form a cycle). ``ratios``: each member against it; ``tied``: not to be distinguished from it, with
     itself; ``order``: fastest first, then by ratio; ``control``: a binary's second entry against its first.
-    An interval that begins below the ``threshold``, a logarithm, is a tie.
+    An interval that begins at the ``threshold``, a logarithm, or below is a tie.
     """
 
     fastest: int

@@ -66,6 +66,7 @@ from tileyard.verbs.tune.view.study import (
     list_lines,
     rank_trials,
     say_amount,
+    say_bound,
     say_disturbed,
     say_met,
     say_none,
@@ -382,8 +383,8 @@ def _explain_ties(result: StudyResult) -> str:
     if not (least := format_least(result)):
         return ""
     return (
-        f" Differences of less than {least} decide nothing, as noise may be as large: a config is tied if "
-        f"its interval begins below {1 + result.least:.4g} x."
+        f" Differences of less than {least} decide nothing, as noise may be as large: "
+        f"{say_bound(result)}."
     )
 
 

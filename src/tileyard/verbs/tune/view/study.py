@@ -106,7 +106,7 @@ def say_finals(result: StudyResult) -> list[Text]:
         named = [f"{format_config(one.config)}, {_say_tie(one, result)}" for one in tied[:TIES]]
         if len(tied) == 1:
             many, named = f"{format_config(tied[0].config)} is", [_say_tie(tied[0], result)]
-        little = f" (less than {least} is a tie)" if (least := format_least(result)) else ""
+        little = f" ({say_bound(result)})" if result.least else ""
         more = "; ..." * (len(tied) > TIES)
         text = f"{many} tied with it{little}: {'; '.join(named)}{more}"
         lines.append(Text(f"finals: {text}", style="dim"))
@@ -139,6 +139,11 @@ def say_finals(result: StudyResult) -> list[Text]:
 def format_least(result: StudyResult) -> str:
     """The smallest difference that decided anything in the finals; empty if unknown."""
     return f"{100 * result.least:.3g} %" if result.least else ""
+
+
+def say_bound(result: StudyResult) -> str:
+    """Which intervals, of multiples of the winner's time, are ties."""
+    return f"an interval that begins at {1 + result.least:.4g} x or below is a tie"
 
 
 def lacks_rounds(final: Final, result: StudyResult) -> bool:

@@ -257,7 +257,7 @@ def test_a_tie_has_its_reason() -> None:
     assert "(a false alarm), so differences of less than 2 % decide nothing" in subject.answer
     (chart,) = [one.shown for one in subject.sections if one.name == "finals"]
     assert isinstance(chart, Chart)
-    assert "a config is tied if its interval begins below 1.02 x." in chart.see
+    assert "an interval that begins at 1.02 x or below is a tie." in chart.see
     assert [row.after[1:] for row in chart.groups[0].rows] == [
         ("", "best"),
         ("1.110 x [1.010, 1.210]", "tied"),
@@ -265,7 +265,9 @@ def test_a_tie_has_its_reason() -> None:
         ("1.600 x [1.500, 1.700]", "slower"),
     ]
     (said,) = [line.plain for line in list_lines(study, LOG.home) if "tied" in line.plain]
-    assert "2 configs are tied with it (less than 2 % is a tie): " in said
+    assert (
+        "2 configs are tied with it (an interval that begins at 1.02 x or below is a tie): " in said
+    )
     assert said.count("too few undisturbed rounds") == 1
 
 
