@@ -276,6 +276,8 @@ def test_trials_and_show(tuned: Tuned) -> None:
     assert re.search(r"^program\.tile: /\S+$", shown.stdout, re.MULTILINE)
     assert "copy(A[bx * " in shown.stdout
     assert "int32_t ty_kernel(" in shown.stdout
+    assert re.search(r"^tile\.h: /\S+$", shown.stdout, re.MULTILINE)
+    assert "define TY_" not in shown.stdout
     assert "measurement key" in shown.stdout
     latency = re.search(r"^ +latency  (\S+ \S+),", shown.stdout, re.MULTILINE)
     first = next(line for line in tuned.first.stdout.splitlines() if line.startswith("│ 1 "))

@@ -105,7 +105,7 @@ def emit(name: str, machine: Machine) -> Generated:
         head += [line for line in lines if re.search(": (shared|fragment)", line)]
         body += [line for line in lines if line not in head]
     lines = [f"def gemm({', '.join(params)}):", "    threads(128)", *head, *body]
-    machine = msgspec.structs.replace(machine, units=units)
+    machine = msgspec.structs.replace(machine, units=dict.fromkeys(units, "an emulator"))
     return generate(read_program("\n".join(lines)), machine, {})
 
 

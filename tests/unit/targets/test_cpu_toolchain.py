@@ -141,19 +141,19 @@ def test_machines_follow_from_the_compilers_macros(
 @pytest.mark.parametrize(
     ("macros", "expected"),
     [
-        (("__AVX512BF16__",), ("bf16",)),
-        (("__AVX512VNNI__",), ("i8",)),
-        (("__AVXVNNI__",), ("i8",)),
-        (("__ARM_FEATURE_BF16_VECTOR_ARITHMETIC",), ("bf16",)),
-        (("__ARM_FEATURE_MATMUL_INT8",), ("i8",)),
-        (("__ARM_FEATURE_DOTPROD",), ("s8", "u8")),
-        (("__AVX512F__", "__AVX512VL__"), ()),
+        (("__AVX512BF16__",), {"bf16": "AVX512-BF16"}),
+        (("__AVX512VNNI__", "__AVXVNNI__"), {"i8": "AVX512-VNNI"}),
+        (("__AVXVNNI__",), {"i8": "AVX-VNNI"}),
+        (("__ARM_FEATURE_BF16_VECTOR_ARITHMETIC",), {"bf16": "BFDOT"}),
+        (("__ARM_FEATURE_MATMUL_INT8",), {"i8": "USDOT"}),
+        (("__ARM_FEATURE_DOTPROD",), {"s8": "SDOT", "u8": "UDOT"}),
+        (("__AVX512F__", "__AVX512VL__"), {}),
     ],
 )
 def test_units_follow_from_the_compilers_macros(
-    macros: tuple[str, ...], expected: tuple[str, ...]
+    macros: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    """Any of the features that have a unit is enough."""
+    """Any of the features that have a unit is enough, and the one that the headers prefer is named."""
     machine = describe_machine(dict.fromkeys(macros, "1"), is_native=False)
     assert find_units(machine.features) == expected
 
@@ -226,7 +226,7 @@ def test_vectors_are_no_wider_than_asked_for() -> None:
 def test_units_may_be_left_out_or_all_be_plain() -> None:
     """Without any, with both ways of packing on whatever machine, or with those that the machine has."""
     none, own, plain = (CpuTarget(f"native,units={n}").toolchain for n in range(3))
-    assert (none.machine.units, plain.machine.units) == ((), ("bf16", "i8"))
+    assert (none.machine.units, plain.machine.units) == ({}, {"bf16": "plain C", "i8": "plain C"})
     assert own.machine.units == find_units(own.machine.features)
     assert ["-DTY_UNITS=0" in one.flags for one in (none, own, plain)] == [True, False, True]
 

@@ -49,12 +49,12 @@ _FEATURES = {
 }
 """Compilers' macros for the features they may use, with the Linux kernel's names of the same features."""
 UNITS = {
-    "bf16": ("avx512_bf16", "bf16"),
-    "i8": ("avx512_vnni", "avx_vnni", "i8mm"),
-    "s8": ("asimddp",),
-    "u8": ("asimddp",),
+    "bf16": {"avx512_bf16": "AVX512-BF16", "bf16": "BFDOT"},
+    "i8": {"avx512_vnni": "AVX512-VNNI", "avx_vnni": "AVX-VNNI", "i8mm": "USDOT"},
+    "s8": {"asimddp": "SDOT"},
+    "u8": {"asimddp": "UDOT"},
 }
-"""Dot-product units, each with the features any of which has it."""
+"""Dot-product units, each with the features any of which has it, and their usual names."""
 ABI_VERSION = 5
 KERNEL_FILE = "kernel.so"
 SOURCE_FILE = "kernel.c"
@@ -64,7 +64,7 @@ RUNTIME_FILE = "runtime.so"
 
 class Machine(Record):
     """One kind of CPU. Sizes are in bytes; ``features`` are those that a binary may use, ``units`` the
-    dot-product units of ``emit/units.py``.
+    dot-product units of ``emit/units.py`` with the usual names of what computes them.
     """
 
     arch: str
@@ -73,7 +73,7 @@ class Machine(Record):
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
     features: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
+    units: dict[str, str] = {}
 
 
 def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
@@ -95,9 +95,13 @@ def describe_machine(macros: Mapping[str, str], is_native: bool) -> Machine:
     )
 
 
-def find_units(features: tuple[str, ...]) -> tuple[str, ...]:
-    """The dot-product units of a CPU with these features."""
-    return tuple(name for name, any_of in UNITS.items() if set(any_of) & set(features))
+def find_units(features: tuple[str, ...]) -> dict[str, str]:
+    """The dot-product units of a CPU with these features, with their usual names."""
+    return {
+        name: next(usual for feature, usual in any_of.items() if feature in features)
+        for name, any_of in UNITS.items()
+        if any_of.keys() & set(features)
+    }
 
 
 def _read_caches() -> dict[str, int]:

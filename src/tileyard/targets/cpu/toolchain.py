@@ -212,7 +212,8 @@ def open_toolchain(asked: str, options: CpuOptions) -> Toolchain:
     if options.vectors:
         width = min(machine.vector_bytes, options.vectors // 8)
         machine = msgspec.structs.replace(machine, vector_bytes=width)
-    units = {0: (), 1: find_units(machine.features), 2: ("bf16", "i8")}[options.units]
+    plain = dict.fromkeys(("bf16", "i8"), "plain C")
+    units = ({}, find_units(machine.features), plain)[options.units]
     machine = msgspec.structs.replace(machine, units=units)
     if "__AVX__" in macros:
         width = machine.vector_bytes

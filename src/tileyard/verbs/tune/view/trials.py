@@ -234,7 +234,9 @@ def _show_sources(console: Console, trial: Trial, home: Path) -> None:
     record = find_run(objects, trial.keys.run)
     lines = record.entry.lines if record is not None else {}
     for name in sorted(artifact.manifest.files, key=lambda name: (name != PROGRAM_FILE, name)):
-        if not name.endswith(".so"):
+        if name.endswith(".h"):
+            console.print(Text(f"{name}: {artifact.file(name)}", style="bold"), soft_wrap=True)
+        elif not name.endswith(".so"):
             _show_text(console, name, artifact.file(name), lines if name.endswith(".c") else {})
 
 
