@@ -40,7 +40,7 @@ from tileyard.show.values import (
     spell_bytes,
     spell_duration,
 )
-from tileyard.targets.registry import DEFAULT_TARGET, find_needs, list_texts
+from tileyard.targets.registry import DEFAULT_TARGET, find_needs, list_texts, spell_target
 
 if TYPE_CHECKING:
     EmittedText: TypeAlias = str
@@ -283,7 +283,9 @@ def target_at(target: str, level: str, *, debug: bool = False, sanitize: bool = 
         raise UsageError(f"--sanitize is for the target cpu, and not for {target}")
     named = f"{target}:{level}" if level else target
     options = [*(["debug=1"] if debug else []), *([needs.sanitizes] if sanitize else [])]
-    return ",".join([named if ":" in named or not options else f"{named}:native", *options])
+    return spell_target(
+        ",".join([named if ":" in named or not options else f"{named}:native", *options])
+    )
 
 
 def parse_kernel(named: str) -> tuple[Path, str]:

@@ -40,7 +40,8 @@ class Needs(NamedTuple):
 
     ``fit`` names a function of the target's name and a device that raises UsageError if artifacts do not run
     there; empty for none. ``native`` names one of a device that returns the text after the colon for it, if
-    the target requires one; ``shift`` one of the target's name that returns the targets that build the same
+    the target requires one; ``spelling`` one of the target's name that returns the one to record, if options
+    have several spellings; ``shift`` one of the target's name that returns the targets that build the same
     code at other places in memory. ``sanitizes`` is the option after the name for sanitized builds, whose
     times say nothing; empty for none. ``units`` names a function of a device that returns how many blocks
     run there side by side; empty for 1.
@@ -60,6 +61,7 @@ class Needs(NamedTuple):
     has_launch_record: bool = False
     fit: str = ""
     native: str = ""
+    spelling: str = ""
     shift: str = ""
     sanitizes: str = ""
     units: str = ""
@@ -85,6 +87,12 @@ def count_units(target: str, device: Device) -> int:
     """The number of cores, or multiprocessors, of a device that run the blocks of a launch."""
     count = find_needs(target).units
     return max(resolve_name(count)(device), 1) if count else 1
+
+
+def spell_target(target: str) -> str:
+    """The target's name as recorded, the same for all spellings of its options. Raises UsageError."""
+    spelling = find_needs(target).spelling
+    return str(resolve_name(spelling)(target)) if spelling else target
 
 
 def list_shifted(target: str) -> tuple[str, ...]:

@@ -19,6 +19,13 @@ def test_a_study_is_timed_for_its_own_target() -> None:
     assert start.request.sanitized == "cpu:native,vectors=128,sanitize=1"
 
 
+def test_a_target_is_recorded_by_one_name() -> None:
+    """However its options are written, so that what is known of it is found again."""
+    spelled = ("cpu:units=0", "cpu:native,units=0", "cpu:optimize=3,units=0", "cpu:native")
+    starts = [start_tune("k.py", "", {"target": one}) for one in spelled]
+    assert [one.target for one in starts] == [*["cpu:native,units=0"] * 3, "cpu"]
+
+
 def test_a_suite_is_built_sanitized() -> None:
     """It times nothing, so nothing else is built."""
     assert start_test(__file__, {"sanitize": True}).target == SANITIZED

@@ -9,6 +9,7 @@ NEEDS = Needs(
     takes_level=True,
     takes_debug=True,
     emits={"c": "kernel.c"},
+    spelling="tileyard.targets.cpu.toolchain:spell_target",
     shift="tileyard.targets.cpu.toolchain:list_shifted",
     sanitizes="sanitize=1",
     units="tileyard.targets.cpu.needs:count_cores",

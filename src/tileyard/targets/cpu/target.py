@@ -18,7 +18,7 @@ from tileyard.targets.base import NO_BINARIES, Binaries, Loaded, Source
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.machine import HEADER_FILE, KERNEL_FILE, RUNTIME_FILE, SOURCE_FILE
-from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options
+from tileyard.targets.cpu.toolchain import Toolchain, open_toolchain, parse_options, spell_target
 from tileyard.targets.own_sources import digest_own_sources, first_error
 
 _RUNTIME = Path(__file__).with_name("runtime.c")
@@ -51,7 +51,7 @@ class CpuTarget:
 
     def __init__(self, options: str = "native", cc: str = "") -> None:
         self._options = parse_options(options)
-        self.name = f"cpu:{self._options.name}" if self._options.name else "cpu"
+        self.name = spell_target(f"cpu:{options}")
         self._cc = cc or os.environ.get("CC", "")
         self._runtime = b""
 

@@ -91,6 +91,12 @@ def parse_options(text: str) -> CpuOptions:
     return CpuOptions(level=level, **values)
 
 
+def spell_target(target: str) -> str:
+    """The name of the target ``cpu`` with these options, the same in all spellings. Raises UsageError."""
+    name = parse_options(target.partition(":")[2]).name
+    return f"cpu:{name}" if name else "cpu"
+
+
 def list_shifted(target: str) -> tuple[str, ...]:
     """The names of the targets that build the same as ``target``, with the code at other places."""
     options = parse_options(target.partition(":")[2])
