@@ -72,7 +72,34 @@ conversions of every type, and gemms of selected types in the cases of every tar
 Functions of more than one operation are compared with NumPy in `tests/differential/test_language_values.py`.
 An operation is taken in part if it is refused for some types, \
 or in one of its forms. An operation without a type, or refused by
-name for every type, has one cell, tried on float32.
+name for every type, has one cell, tried on float32. Below the tables: \
+[how exact products are](#how-exact-products-are), [options of the target](#options-of-the-target).
+"""
+TAIL = """\
+## How exact products are
+
+Where the CPU has a dot-product unit, it computes gemms of bfloat16 and 8-bit floats into float32, in an \
+order of its own: at most
+(k + 1) (2^-23 times the sum of the magnitudes + 2^-125) from the exact sum, unless a partial sum overflows. \
+Gemms of bytes into 32 bits are exact.
+`--target cpu:units=0` computes all sums of floats by FMA in the order of k. `--emit c` prints the unit in \
+its first line; [more about units](../design/cpu.md).
+
+## Options of the target
+
+Options follow the target's name, separated by commas: `--target cpu:units=0,vectors=256`, or with a \
+CPU level
+`--target cpu:x86-64-v3,units=0`, which builds for this level and not for this host's CPU, \
+as does `--cpu-arch`.
+
+- `vectors=128`, `256` or `512`: the widest vectors in bits, by default the CPU's
+- `units=0`: gemms without dot-product units; `units=2`: packed for units and computed in plain C, \
+for tests; by default 1, with the CPU's
+- `optimize=1`, `2` or `3`, by default 3: \
+optimization by the C compiler; `unroll=1` unrolls all loops
+- `debug=1` builds for a debugger, without optimization, as does `--debug`
+- `shift=16`, `32` or `48`: bytes by which the code is shifted against the cache lines, by default 0
+- `sanitize=1` reports reads of what was never written, as does `--sanitize`
 """
 
 
@@ -145,12 +172,13 @@ def test_the_documented_table_is_what_was_found(
             *sections,
             f"## Why refused\n\n{notes.describe()}",
             describe_others(),
+            TAIL,
         ]
     )
     if os.environ.get(WRITE):
-        PAGE.write_text(found + "\n")
+        PAGE.write_text(found)
     expected = PAGE.read_text()
-    assert found + "\n" == expected, f"{WRITE}=1 writes the page anew"
+    assert found == expected, f"{WRITE}=1 writes the page anew"
 
 
 def test_refusals_name_the_operation_and_its_line(

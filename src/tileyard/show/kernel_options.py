@@ -84,7 +84,10 @@ def read_sizes(given: Choices, option: str) -> dict[str, tuple[Value, ...]]:
     return sizes
 
 
-TARGET = "Target of kernels, such as cpu or cuda:sm_90a."
+TARGET = (
+    "Target of kernels, such as cpu, cpu:units=0 or cuda:sm_90a "
+    "(options of cpu: docs/reference/cpu-coverage.md)."
+)
 MEMORY = "Maximum address space of a running config, such as 8GiB."
 DEVICES = "Run on cpu:cores=0-3, cuda:1, queue:NAME, ...; again for more of them."
 SIDES = (

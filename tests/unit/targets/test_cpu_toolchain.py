@@ -1,6 +1,7 @@
 """Finding and asking the C compiler, and what hosts an artifact is refused on."""
 
 import importlib.util
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conftest import ROOT
 
 from tileyard.artifacts.manifest import Artifact
 from tileyard.base.errors import BindError, DamagedError, ToolMissingError, UsageError
@@ -214,6 +216,16 @@ def test_an_option_of_the_compiler_that_is_not_known_is_refused(text: str) -> No
     with pytest.raises(UsageError) as caught:
         parse_options(text)
     assert caught.value.message == expected
+
+
+def test_the_manual_lists_the_options() -> None:
+    """Those that the message for an unknown one names."""
+    with pytest.raises(UsageError) as caught:
+        parse_options("fast=1")
+    listed = re.findall(r"(\w+)=", caught.value.hint)
+    page = (ROOT / "docs" / "reference" / "cpu-coverage.md").read_text()
+    assert listed
+    assert [name for name in listed if f"`{name}=" not in page] == []
 
 
 def test_vectors_are_no_wider_than_asked_for() -> None:
