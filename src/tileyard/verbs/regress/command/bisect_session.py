@@ -17,7 +17,7 @@ from tileyard.show.options import complete, fill, list_given, read_options
 from tileyard.show.session import carry_on
 from tileyard.show.values import refuse_unused
 from tileyard.show.words import format_seconds
-from tileyard.targets.registry import DEFAULT_TARGET
+from tileyard.targets.registry import DEFAULT_TARGET, spell_target
 from tileyard.verbs.regress.command.comparing import find_suite, read_gate
 from tileyard.verbs.regress.command.comparing import run as compare
 from tileyard.verbs.regress.options.regress import BisectOptions, read_measure
@@ -66,7 +66,7 @@ def make_request(good: str, bad: str, files: Sequence[str], given: BisectOptions
         files=tuple(files),
         scripts=options["exec"],
         measure=read_measure(files, values, for_kernels),
-        target=options["target"] or DEFAULT_TARGET,
+        target=spell_target(options["target"] or DEFAULT_TARGET),
         gate=read_gate(None, gate),
         case_s=values["each"],
         until="built" if fail_on else "confirmed",

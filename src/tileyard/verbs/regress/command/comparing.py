@@ -20,7 +20,7 @@ from tileyard.show.opening import open_picture
 from tileyard.show.options import complete, fill, list_given, read_options
 from tileyard.show.session import Carry
 from tileyard.show.values import refuse_unused
-from tileyard.targets.registry import COMMAND, DEFAULT_TARGET, make_target
+from tileyard.targets.registry import COMMAND, DEFAULT_TARGET, make_target, spell_target
 from tileyard.verbs.regress.options.regress import RegressOptions, read_measure
 from tileyard.verbs.regress.options.start import RegressRequest, StartRegress
 from tileyard.verbs.regress.plan import recorded
@@ -318,7 +318,7 @@ def compare(
         scripts=options["exec"],
         measure=measure,
         rounds=options["rebuilds"] + 1 if options["static"] else 0,
-        target=options["target"] or usual,
+        target=spell_target(options["target"] or usual),
         gate=gate,
         case_s=values["each"],
         limits=read_limits(values),
