@@ -5,6 +5,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -293,3 +294,26 @@ def huge(Y: out.float32[4]):
 """
     with pytest.raises(MemoryError, match="bytes of scratch"):
         load_text(text).bind([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cores are needed")
+def test_a_thread_leaves_the_core_of_the_caller(load_text: Load) -> None:
+    """It may run on the other one afterwards: on one core they would take turns, launch after launch."""
+    allowed = os.sched_getaffinity(0)
+    here, there = sorted(allowed)[:2]
+    before = set(Path("/proc/self/task").iterdir())
+    kernel = load_text(BLOCKS, (there, here)).as_callable()
+    seen = np.zeros(1000, np.int32)
+    kernel(seen)
+    (member,) = (int(task.name) for task in set(Path("/proc/self/task").iterdir()) - before)
+    os.sched_setaffinity(0, {here})
+    places = []
+    try:
+        for _ in range(2):  # before one of them the thread has ended on its caller's core
+            os.sched_setaffinity(member, {here})
+            kernel(seen)
+            places.append(os.sched_getaffinity(member))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert {there} in places

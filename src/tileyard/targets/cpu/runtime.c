@@ -24,6 +24,7 @@ typedef struct {
   struct ty_pool *pool;
   int32_t number;
   pthread_t thread;
+  _Atomic int32_t core; /* Where it was at the end of its last work; -1 before. */
   char *scratch;
   size_t scratch_bytes;
   char padding[64];
@@ -144,6 +145,7 @@ static void *ty_member_main(void *argument) {
   shift[0] = 0;
   for (uint64_t turn = 0; ty_wait_for_turn(pool, turn); ++turn) {
     ty_work(pool, me->scratch);
+    atomic_store_explicit(&me->core, sched_getcpu(), memory_order_relaxed);
     if (atomic_fetch_sub(&pool->busy, 1) == 1) {
       pthread_mutex_lock(&pool->mutex);
       pthread_cond_signal(&pool->done);
@@ -208,8 +210,26 @@ typedef struct {
   int64_t grid_count, claims, tags;
 } ty_call;
 
+/* Moves threads off the core of the caller. Where it wakes on one of theirs, Linux may leave both there for
+   many launches, and another core idle. */
+static void ty_part(ty_pool *pool) {
+  const int32_t here = sched_getcpu();
+  for (int32_t i = 1; i < pool->threads; ++i) {
+    if (atomic_load_explicit(&pool->members[i].core, memory_order_relaxed) != here)
+      continue;
+    cpu_set_t others;
+    CPU_ZERO(&others);
+    for (int32_t j = 0; j < pool->threads; ++j)
+      if (pool->cores[j] != here && pool->cores[j] >= 0 && pool->cores[j] < CPU_SETSIZE)
+        CPU_SET(pool->cores[j], &others);
+    pthread_setaffinity_np(pool->members[i].thread, sizeof others, &others);
+  }
+}
+
 static void ty_begin(ty_pool *pool, const ty_call *call) {
   pthread_mutex_lock(&pool->launching);
+  if (!pool->is_pinned)
+    ty_part(pool);
   if (pool->is_pinned && !(pool->has_owner && pthread_equal(pool->owner, pthread_self()))) {
     ty_pin(pool->cores[0]);
     pool->owner = pthread_self();
@@ -257,7 +277,7 @@ ty_pool *ty_pool_open(int32_t threads, const int32_t *cores, int32_t is_pinned) 
   pthread_cond_init(&pool->done, NULL);
   pool->threads = 1;
   for (int32_t i = 0; i < threads; ++i)
-    pool->members[i] = (ty_member){.pool = pool, .number = i};
+    pool->members[i] = (ty_member){.pool = pool, .number = i, .core = -1};
   for (int32_t i = 1; i < threads; ++i, ++pool->threads)
     if (pthread_create(&pool->members[i].thread, NULL, ty_member_main, &pool->members[i])) {
       ty_pool_close(pool);
