@@ -17,6 +17,7 @@ from tileyard.cli.arguments import asks_for_help, has_folder
 from tileyard.show.defaults import Defaults, Verbs, read_defaults
 from tileyard.show.guarding import INTERRUPTED, explain, say
 from tileyard.show.typed import list_options, typed
+from tileyard.show.values import refuse_dash
 from tileyard.verbs.agent import command as agent
 from tileyard.verbs.check.command import check
 from tileyard.verbs.ci.command import ci
@@ -48,10 +49,6 @@ app = typer.Typer(
 )
 
 
-PRINTING = frozenset({"report", "export", "trace"})
-"""Commands that print with ``-o -`` what they would write, ``trials export`` among them."""
-
-
 class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, unless it may be: otherwise the last would count. It also
     refuses empty arguments and files: otherwise they would be all records, or the working directory. A file
@@ -62,24 +59,24 @@ class OnceCommand(TyperCommand):
         """Parse as usual, after a look at what is given."""
         self._refuse_missing_values(args)
         values, _, given = self.make_parser(ctx).parse_args(list(args))
-        self._refuse_wrong_values(values)
+        self._refuse_wrong_values(ctx, values)
         for param in given:
             may_repeat = getattr(param, "multiple", False) or getattr(param, "count", False)
             if given.count(param) > 1 and not may_repeat:
                 raise typer.BadParameter(f"{param.opts[0]} is given twice")
         return super().parse_args(ctx, args)
 
-    def _refuse_wrong_values(self, values: Mapping[str, Any]) -> None:
+    def _refuse_wrong_values(self, ctx: Any, values: Mapping[str, Any]) -> None:  # noqa: ANN401 (as above)
         params: list[Any] = list(self.params)
         for param in params:
             given = values.get(param.name)
             given = given if isinstance(given, list | tuple) else [given]
             path = re.match(r"\[?(FILE|DIR|SUITE)\b(?!.*-)", param.metavar or "")
-            is_printed = param.name == "output" and self.name in PRINTING
             is_argument = param.param_type_name == "argument"
-            if "-" in given and path and not is_printed:
-                named = path[1] if is_argument else param.opts[0]
-                raise typer.BadParameter(f"{named} takes a path, and - is none (./- is)")
+            if path:
+                used, _ = param.consume_value(ctx, values)  # also from the file or the environment
+                for one in used if isinstance(used, list | tuple) else [used]:
+                    refuse_dash(one, path[1] if is_argument else param.opts[0])
             if "" not in given:
                 continue
             if is_argument:

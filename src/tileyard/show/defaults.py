@@ -259,11 +259,11 @@ class _Reader:
         return self._path(known, str(value))
 
     def _path(self, known: Known, text: str) -> str:
-        """A value; a relative path is relative to the folder of the file."""
+        """A value; a relative path is relative to the folder of the file, and ``-`` stays."""
         kinds = set(known.metavar.split("|"))
         path = self.folder / text
-        is_path = kinds <= PATHS or (bool(kinds & PATHS) and path.exists())
-        return str(path) if text and is_path else text
+        is_path = kinds <= {*PATHS, "-"} or (bool(kinds & PATHS) and path.exists())
+        return str(path) if text not in ("", "-") and is_path else text
 
 
 def _is_text(value: object) -> bool:

@@ -130,7 +130,8 @@ BundleFile = Annotated[
     FilePath, FileOption("Run a bundle that was built elsewhere, in place of sources.")
 ]
 OutputOption = partial(FileOption, flags=("--output", "-o"))
-OutputFile = Annotated[FilePath, OutputOption("The file to write.")]
+PrintedOption = partial(Option, metavar="FILE|-", flags=("--output", "-o"))
+"""A file to write, or ``-`` to print it."""
 PipelineName = Annotated[
     str,
     Text("Pipeline of passes by its name; tilelang is TileLang's own.", metavar="PIPELINE"),

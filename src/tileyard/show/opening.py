@@ -75,15 +75,23 @@ def read_file(file: str, most: int = -1) -> bytes:
 
 
 def write_file(file: str | os.PathLike[str], data: bytes) -> None:
-    """Write a requested output file, all of it or nothing, or print it for ``-``. Raises UsageError."""
-    if file == "-":
-        print(data.decode(), end="")
-        return
+    """Write a requested output file, all of it or nothing. Raises UsageError."""
     try:
         with draft_of(Path(file)) as draft:
             draft.write(data)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
+def write_or_print(file: str | os.PathLike[str], data: bytes) -> None:
+    """The same, but print it for ``-``, as long as somebody reads it."""
+    if file != "-":
+        write_file(file, data)
+        return
+    from tileyard.show.console import outliving_readers
+
+    with outliving_readers():
+        print(data.decode(), end="")
 
 
 def open_picture(file: str | os.PathLike[str] | None, render: str) -> Callable[..., None]:

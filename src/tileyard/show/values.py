@@ -61,10 +61,17 @@ def read_names(given: Names, _option: str = "") -> tuple[str, ...]:
 
 
 def read_path(given: FilePath, option: str = "") -> str:
-    """An absolute path, empty for none. Raises UsageError for empty text."""
+    """An absolute path, empty for none. Raises UsageError for empty text and for ``-``."""
     if given == "":
         raise UsageError(f"{option} is empty: it takes a path")
+    refuse_dash(given, option)
     return os.path.abspath(given) if given is not None else ""  # noqa: PTH100 - of text, too
+
+
+def refuse_dash(given: object, option: str) -> None:
+    """Raise UsageError for the text ``-``, which is no path here; a ``Path`` of this name is one."""
+    if given == "-":
+        raise UsageError(f"{option} takes a path, and - is none (./- is)")
 
 
 def read_text(given: object, _option: str = "") -> str:

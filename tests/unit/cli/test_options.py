@@ -21,12 +21,12 @@ COMMAND: Any = get_command(app)
 
 
 def described() -> Iterator[tuple[str, str, str, str]]:
-    """Each option: the verb, its name, its metavar, and its help."""
+    """Each option: the verb, its name, its metavar but for standard output, and its help."""
 
     def walk(command: Any, path: str) -> Iterator[tuple[str, str, str, str]]:  # noqa: ANN401 (typer's)
         for one in command.params:
             if one.param_type_name == "option" and one.name != "help":
-                yield path, one.opts[0], one.metavar or "", one.help
+                yield path, one.opts[0], (one.metavar or "").removesuffix("|-"), one.help
         for word, inner in getattr(command, "commands", {}).items():
             yield from walk(inner, f"{path} {word}".strip())
 
@@ -67,7 +67,8 @@ def test_equal_names_take_the_same_values() -> None:
     for verb, options in list_verbs(COMMAND).items():
         for key, one in options.items():
             kind = "" if key in SINGLE else one.kind
-            found = (kind, one.choices, one.metavar, one.flags[0])
+            metavar = one.metavar.removesuffix("|-")  # where - is none, a default of - is refused
+            found = (kind, one.choices, metavar, one.flags[0])
             assert seen.setdefault(key, found) == found, (verb, key)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import tileyard
 from tileyard.cli.main import main
+from tileyard.store.trials import TrialStore
+from tileyard.testing.stores import make_trial
 from tileyard.verbs.exec import command as exec_command
 from tileyard.verbs.lease import command as lease
 
@@ -204,6 +206,29 @@ def test_a_default_without_effect_is_passed_over(
     assert capsys.readouterr().out == "a/1\na/2\na/3\n"
     assert main([*arguments, "--slots", "2"]) == 2
     assert capsys.readouterr().err.startswith("tileyard: --slots has no effect with --devices")
+
+
+def test_a_dash_in_the_file_is_what_it_is_on_the_command_line(
+    project: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output or a refusal; other paths of the same option are relative to the file."""
+    write(
+        project,
+        "[history]\npng = '-'\n[ci.matrix]\ndurations = ['-']\n[lease]\nstatus-file = '-'\n",
+    )
+    place = f"takes a path, and - is none (./- is) (--png is set in {project}/tileyard.toml:2)\n"
+    assert refused("history", "x").endswith(place)
+    assert "--durations takes a path, and - is none" in refused("ci", "matrix", "suite.toml")
+    assert lease.run_lease(["--", "true"]) == 2
+    assert "--status-file takes a path, and - is none" in capsys.readouterr().err
+    with TrialStore.open(project.parent / "home") as store:
+        store.record(make_trial("t1"))
+    printed = []
+    for output in ("-", "t.json"):
+        write(project, f"[trials.export]\noutput = '{output}'\n")
+        assert main(["trials", "export"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed == [(project / "t.json").read_text(encoding="utf-8"), ""]
 
 
 def test_verbs_that_read_their_own_arguments_have_defaults(project: Path) -> None:

@@ -1,6 +1,7 @@
 """How values are written on the command line and in Python."""
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tileyard.show.values import (
     parse_value,
     read_choices,
     read_names,
+    read_path,
     read_time_s,
     read_values,
 )
@@ -83,6 +85,13 @@ def test_wrong_pairs_are_refused(items: list[str]) -> None:
     expected = "--arg"
     with pytest.raises(UsageError, match=expected):
         parse_pairs(items, "--arg")
+
+
+def test_a_path_is_not_a_dash() -> None:
+    """A text is refused; a Path of this name is a file's."""
+    with pytest.raises(UsageError, match=r"--png takes a path, and - is none"):
+        read_path("-", "--png")
+    assert read_path(Path("-")) == read_path("./-") == str(Path.cwd() / "-")
 
 
 def test_counts() -> None:

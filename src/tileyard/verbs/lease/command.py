@@ -24,6 +24,7 @@ from tileyard.devices.wrapping import WrappedCommand
 from tileyard.processes.records import LeaseRequest, LeaseStatus, Limits, State
 from tileyard.show.defaults import Setting, read_defaults
 from tileyard.show.guarding import explain, say
+from tileyard.show.values import refuse_dash
 from tileyard.show.words import parse_duration_s
 from tileyard.verbs.lease.help import OPTIONS, describe
 
@@ -52,8 +53,7 @@ class Wanted:
         if self.limits.run_s == 0:
             raise UsageError("--run-limit leaves no time at all")
         self.status_file = self._one("status-file")
-        if self.status_file == "-":
-            raise UsageError("--status-file takes a path, and - is none (./- is)")
+        refuse_dash(self.status_file, "--status-file")
 
     def _take(self, arguments: list[str]) -> None:
         rest = iter(arguments)

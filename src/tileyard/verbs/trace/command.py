@@ -7,7 +7,7 @@ import typer
 from tileyard.show.kernel_options import (
     ArgumentValues,
     ConfigValue,
-    OutputOption,
+    PrintedOption,
     PythonLimit,
     ShapeName,
     TimeLimit,
@@ -41,7 +41,7 @@ def trace(
     ] = "",
     *,
     output: Annotated[
-        FilePath, OutputOption("Also write trace events, for https://ui.perfetto.dev.")
+        FilePath, PrintedOption("Also write trace events, for https://ui.perfetto.dev.")
     ],
     json: AsJson = False,
     **options: Unpack[TraceOptions],

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import OutputOption
-from tileyard.show.opening import read_file, write_file
+from tileyard.show.kernel_options import PrintedOption
+from tileyard.show.opening import read_file, write_or_print
 from tileyard.show.typed import Subject
 from tileyard.show.values import FilePath
 
@@ -18,7 +18,7 @@ BUNDLE_MAGIC = b"\x28\xb5\x2f\xfd"
 def export(
     subject: Subject = "",
     *,
-    output: Annotated[FilePath, OutputOption("The file to write; by default it is printed.")],
+    output: Annotated[FilePath, PrintedOption("The file to write; by default it is printed.")],
     form: Annotated[
         Literal["json", "python"],
         typer.Option(help="A file for tileyard import, or a table to paste into code."),
@@ -56,7 +56,7 @@ def export(
         pack_winners(found, home, Path(output or ""))
         return 0
     text = as_python(found) + "\n" if form == "python" else encode_choices(found).decode()
-    write_file(output or "-", text.encode())
+    write_or_print(output or "-", text.encode())
     return 0
 
 

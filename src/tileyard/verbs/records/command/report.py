@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from tileyard.base.errors import UsageError
-from tileyard.show.kernel_options import OutputOption
+from tileyard.show.kernel_options import PrintedOption
 from tileyard.show.values import FilePath
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def report(
         ),
     ] = None,
     *,
-    output: Annotated[FilePath, OutputOption("The HTML file to write.")],
+    output: Annotated[FilePath, PrintedOption("The HTML file to write.")],
 ) -> int:
     """Write one HTML file that shows runs: the answer first, then charts and tables.
 
@@ -48,13 +48,13 @@ def report(
     Exit status: 0 written, 2 bad usage, no such run, or a result that is not kept.
     """
     from tileyard.pages.report import render_report
-    from tileyard.show.opening import load_settings, write_file
+    from tileyard.show.opening import load_settings, write_or_print
 
     if not output:
         raise UsageError("name the file to write with -o", "tileyard report -o report.html")
     home = load_settings().home
     subjects = [one for run in runs or (_find_last(home),) for one in describe_run(home, run)]
-    write_file(output, render_report(subjects).encode())
+    write_or_print(output, render_report(subjects).encode())
     if output != "-":
         print(f"report: {output}", file=sys.stderr)
     return 0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tileyard.show.kernel_options import OutputFile
+from tileyard.show.kernel_options import PrintedOption
 from tileyard.show.typed import AsJson, Rows, Subject, typed
+from tileyard.show.values import FilePath
 
 if TYPE_CHECKING:
     from tileyard.base.model import Trial
@@ -62,7 +63,7 @@ def trials(  # noqa: PLR0913 - each option of the command is a parameter
 def export(
     subject: Subject = "",
     *,
-    output: OutputFile,
+    output: Annotated[FilePath, PrintedOption("The file to write.")],
     form: Annotated[
         Literal["trials", "space", "t4"],
         typer.Option(
@@ -81,7 +82,7 @@ def export(
     Exit status: 0 they were written, 2 there are none, or bad usage.
     """
     from tileyard.base.errors import UsageError
-    from tileyard.show.opening import open_store, write_file
+    from tileyard.show.opening import open_store, write_or_print
     from tileyard.store.choices import encode_trials, list_choices
     from tileyard.store.trials import TrialQuery
 
@@ -95,7 +96,7 @@ def export(
         raise UsageError(f"no trial {what}is recorded in {home}")
     if form != "trials":
         return _export_spaces(found, home, Path(output), is_t4=form == "t4")
-    write_file(output, encode_trials(reversed(found), list_choices(home)))
+    write_or_print(output, encode_trials(reversed(found), list_choices(home)))
     return 0
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from tileyard.base.model import Side
 from tileyard.base.wording import count_of
 from tileyard.engine.authors import WorkerAuthor
-from tileyard.show.opening import load_settings, present, write_file
+from tileyard.show.opening import load_settings, present, write_or_print
 from tileyard.show.words import clean_line, format_config
 from tileyard.sync.findings import BlockSpan
 from tileyard.verbs.trace.view.run import AnyPath, Drawn, Thread, TraceEvents
@@ -32,7 +32,7 @@ def show_block(
     request = make_request(name, values, trials=1)
     traced = asyncio.run(_ask(file, request, values))
     if output:
-        write_file(output, msgspec.json.encode(describe_block_trace(traced, file.name)))
+        write_or_print(output, msgspec.json.encode(describe_block_trace(traced, file.name)))
     if output != "-":
         present(traced, as_json, print_block)
     return 0

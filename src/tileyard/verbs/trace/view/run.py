@@ -19,7 +19,7 @@ from tileyard.show.lanes import (
     describe_shares,
     name_lane,
 )
-from tileyard.show.opening import load_settings, present, write_file
+from tileyard.show.opening import load_settings, present, write_or_print
 from tileyard.show.timeline import LaneSpan, Timeline, fold_timeline
 from tileyard.show.words import clean_line, format_config, format_seconds, format_share
 from tileyard.store.events import find_run_file, read_events
@@ -183,7 +183,7 @@ def show_run(run: str, output: AnyPath | None, *, as_json: bool) -> int:
     events = list(read_events(find_run_file(load_settings().home, run)))
     timeline = fold_timeline(events)
     if output:
-        write_file(output, msgspec.json.encode(describe_trace(timeline, events)))
+        write_or_print(output, msgspec.json.encode(describe_trace(timeline, events)))
     if output != "-":
         present(timeline, as_json, print_timeline)
     return 0

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -99,6 +100,18 @@ def test_what_is_written_can_be_printed_instead(
     refused = ("export --binaries -o -", "trials export --as space -o -")
     assert [main(one.split()) for one in refused] == [2, 2]
     assert not Path("-").exists()
+
+
+def test_what_is_printed_need_not_be_read_to_its_end(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ``report -o - | head -1``: nothing fails, then or at the end of the process."""
+    ours, others = os.pipe()
+    os.close(ours)
+    with open(others, "w", encoding="utf-8") as closed:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main(["report", "suite", "-o", "-"]) == 0
+        closed.write("x")
 
 
 def test_several_runs_are_in_one_page(home: Path) -> None:
