@@ -64,6 +64,8 @@ def trace(
     """
     from tileyard.verbs.trace.view import block, run
 
+    if output == "-":
+        refuse_unused("with -o -: only trace events are printed", {"--json": json})
     if "::" not in subject and not subject.endswith(".py"):
         refuse_for_run(options)
         return run.show_run(subject, output, as_json=json)

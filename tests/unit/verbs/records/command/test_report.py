@@ -97,8 +97,12 @@ def test_what_is_written_can_be_printed_instead(
         capsys.readouterr()
         assert main([*words.split(), "-o", "-"]) == 0
         assert capsys.readouterr() == (file.read_text(encoding="utf-8"), "")
-    refused = ("export --binaries -o -", "trials export --as space -o -")
-    assert [main(one.split()) for one in refused] == [2, 2]
+    refused = (
+        "export --binaries -o -",
+        "trials export --as space -o -",
+        "trace suite -o - --json",
+    )
+    assert [main(one.split()) for one in refused] == [2, 2, 2]
     assert not Path("-").exists()
 
 
