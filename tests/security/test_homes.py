@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -376,3 +377,28 @@ def test_a_home_of_others_that_may_be_read_is_read_as_it_is(cli: CommandLine) ->
     assert "cannot be upgraded here" in as_nobody(
         lambda: run_here(("trials",), cli.cwd, done).stderr
     )
+
+
+def test_who_only_reads_a_home_of_others_is_told_what_its_owner_must_do(cli: CommandLine) -> None:
+    """It is never advice to move files of others away, and no row is read from a file that changes."""
+    cli.cwd.chmod(0o711)
+    cli.home.mkdir(0o755)
+    file = cli.home / "store.db"
+
+    def read(meanwhile: Callable[[], object] = lambda: None) -> str:
+        try:
+            with TrialStore.open(cli.home, to_read=True) as store:
+                meanwhile()
+                return f"{len(store.list_trials(TrialQuery(limit=0)))} trials"
+        except HomeError as error:
+            return str(error)
+
+    with TrialStore.open(cli.home) as store:
+        store.record(make_trial("t1"))
+    assert read() == as_nobody(read) == "1 trials"
+    whole = file.read_bytes()
+    file.chmod(0o666)  # its changes are those of an owner who records
+    told = f"{file} was written while it was read (run the command again)"
+    assert as_nobody(lambda: read(lambda: file.write_bytes(whole))) == told
+    assert as_nobody(lambda: read(lambda: file.write_bytes(b"torn" * 999))) == told
+    assert "(only a user who may write" in as_nobody(read)

@@ -46,6 +46,8 @@ from tileyard.store.schema import (
 
 Lookup = Select[tuple[bytes]]
 """A statement that finds the record of one trial; its parameter is ``key``."""
+State = tuple[int, int]
+"""Size and time of the last change of a file, by which a change is noticed."""
 FILE = "store.db"
 APPLICATION_ID = 0x54494C45
 BUSY_S = 30.0
@@ -84,10 +86,7 @@ def open_database(
     path = home / FILE
     require_local(home, mounts)
     if to_read and path.is_file() and not os.access(home, os.W_OK):
-        # SQLite reads a log of changes only with the index that its writers made. Without a log it must
-        # believe that nobody writes, as it could not make the index.
-        is_complete = not _count_bytes(path.with_name(f"{FILE}-wal"))
-        return _open(path, _require_current, "ro&immutable=1" if is_complete else "ro")
+        return _open_as_it_is(path)
     try:
         make_folder(home)
         lock = open_file(home / "store.lock", os.O_RDWR | os.O_CREAT)
@@ -105,8 +104,23 @@ def open_database(
         os.close(lock)
 
 
-def _open(path: Path, prepare: Callable[[Connection, Path], None], mode: str = "rw") -> "Sqlite":
-    database = Sqlite(path, mode)
+def _open_as_it_is(path: Path) -> "Sqlite":
+    before = _find_state(path)
+    # SQLite reads a log of changes only with the index that its writers made. Without a log it must
+    # believe that nobody writes, as it could not make the index.
+    log = path.with_name(f"{FILE}-wal")
+    if _find_state(log) is None:
+        return _open(path, _require_current, "ro&immutable=1", before)
+    return _open(path, _require_current, "ro")
+
+
+def _open(
+    path: Path,
+    prepare: Callable[[Connection, Path], None],
+    mode: str = "rw",
+    unchanged: State | None = None,
+) -> "Sqlite":
+    database = Sqlite(path, mode, unchanged)
     try:
         with database.reading() as connection:
             prepare(connection, path)
@@ -116,11 +130,20 @@ def _open(path: Path, prepare: Callable[[Connection, Path], None], mode: str = "
     return database
 
 
-def _count_bytes(path: Path) -> int:
+def _find_state(path: Path) -> State | None:
+    """None for a file without content, or no file."""
     try:
-        return path.stat().st_size
+        found = path.stat()
     except OSError:
-        return 0
+        return None
+    return (found.st_size, found.st_mtime_ns) if found.st_size else None
+
+
+def _find_remedy(path: Path) -> str:
+    """What helps if a file is damaged, for this user."""
+    if os.access(path.parent, os.W_OK):
+        return _MOVE_AWAY
+    return "only a user who may write to its folder can repair it"
 
 
 class Sqlite:
@@ -128,8 +151,12 @@ class Sqlite:
     which SQLAlchemy would slow tenfold. Errors become a HomeError that names ``path`` and what to do.
     """
 
-    def __init__(self, path: Path, mode: str) -> None:
+    def __init__(self, path: Path, mode: str, unchanged: State | None = None) -> None:
+        """``unchanged``: the state of a file that is read without locks. Once it differs, each statement
+        ends with a HomeError: its rows may be of different times.
+        """
         self.path = path
+        self._unchanged = unchanged
         self._engine = _make_engine(path, mode)
         self._own: PoolProxiedConnection | None = None
         self._lock = threading.Lock()
@@ -195,11 +222,20 @@ class Sqlite:
         except (
             UnicodeDecodeError
         ) as error:  # in a message of SQLite: a name in its schema is damaged
-            raise HomeError(f"{self.path}: its schema is damaged", hint=_MOVE_AWAY) from error
+            raise HomeError(
+                f"{self.path}: its schema is damaged", hint=_find_remedy(self.path)
+            ) from error
         except (DatabaseError, sqlite3.Error) as error:
             cause = error.orig if isinstance(error, DatabaseError) else error
             code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-            raise HomeError(f"{self.path}: {cause}", hint=_HINTS.get(code, _MOVE_AWAY)) from error
+            hint = _HINTS.get(code) or _find_remedy(self.path)
+            raise HomeError(f"{self.path}: {cause}", hint=hint) from error
+        finally:
+            # A writer's log alone changes nothing here: it is not read.
+            if self._unchanged and _find_state(self.path) != self._unchanged:
+                raise HomeError(
+                    f"{self.path} was written while it was read", hint="run the command again"
+                )
 
 
 def _make_engine(path: Path, mode: str) -> Engine:
@@ -312,9 +348,9 @@ def _find_version(connection: Connection, path: Path) -> int:
             hint="upgrade Tileyard, or set TILEYARD_HOME elsewhere",
         )
     if found < 0:
-        raise HomeError(f"{path}: its header is damaged", hint=_MOVE_AWAY)
+        raise HomeError(f"{path}: its header is damaged", hint=_find_remedy(path))
     if not found and ask("SELECT count(*) FROM sqlite_master"):
-        raise HomeError(f"{path} is not a store of Tileyard", hint="move it away")
+        raise HomeError(f"{path} is not a store of Tileyard", hint=_find_remedy(path))
     return found
 
 
