@@ -383,7 +383,7 @@ def test_who_only_reads_a_home_of_others_is_told_what_its_owner_must_do(cli: Com
     """It is never advice to move files of others away, and no row is read from a file that changes."""
     cli.cwd.chmod(0o711)
     cli.home.mkdir(0o755)
-    file = cli.home / "store.db"
+    file, log, index = (cli.home / f"store.db{end}" for end in ("", "-wal", "-shm"))
 
     def read(meanwhile: Callable[[], object] = lambda: None) -> str:
         try:
@@ -393,8 +393,13 @@ def test_who_only_reads_a_home_of_others_is_told_what_its_owner_must_do(cli: Com
         except HomeError as error:
             return str(error)
 
+    never = "never indexed: its store.db is missing or empty (a user who may write"
+    assert never in as_nobody(read)
+    file.touch()
+    assert never in as_nobody(read)
     with TrialStore.open(cli.home) as store:
         store.record(make_trial("t1"))
+        logged, there = log.read_bytes(), file.read_bytes()
     assert read() == as_nobody(read) == "1 trials"
     whole = file.read_bytes()
     file.chmod(0o666)  # its changes are those of an owner who records
@@ -402,3 +407,9 @@ def test_who_only_reads_a_home_of_others_is_told_what_its_owner_must_do(cli: Com
     assert as_nobody(lambda: read(lambda: file.write_bytes(whole))) == told
     assert as_nobody(lambda: read(lambda: file.write_bytes(b"torn" * 999))) == told
     assert "(only a user who may write" in as_nobody(read)
+    file.write_bytes(there)
+    log.write_bytes(logged)
+    assert "takes a readable store.db-shm (a user who may write" in as_nobody(read)
+    assert not index.exists()
+    assert read() == "1 trials"  # what the message asks for
+    assert as_nobody(read) == "1 trials"

@@ -85,7 +85,7 @@ def open_database(
     """
     path = home / FILE
     require_local(home, mounts)
-    if to_read and path.is_file() and not os.access(home, os.W_OK):
+    if to_read and home.is_dir() and not os.access(home, os.W_OK):
         return _open_as_it_is(path)
     try:
         make_folder(home)
@@ -105,12 +105,24 @@ def open_database(
 
 
 def _open_as_it_is(path: Path) -> "Sqlite":
+    hint = "a user who may write there must run `tileyard trials` once"
     before = _find_state(path)
+    if before is None:
+        raise HomeError(
+            f"the records in {path.parent} were never indexed: its {FILE} is missing or empty",
+            hint=hint,
+        )
     # SQLite reads a log of changes only with the index that its writers made. Without a log it must
     # believe that nobody writes, as it could not make the index.
-    log = path.with_name(f"{FILE}-wal")
+    log, index = (path.with_name(f"{FILE}-{end}") for end in ("wal", "shm"))
     if _find_state(log) is None:
         return _open(path, _require_current, "ro&immutable=1", before)
+    if not (os.access(log, os.R_OK) and os.access(index, os.R_OK)):
+        raise HomeError(
+            f"{path} cannot be read here: its last changes are in {log.name}, which takes a readable"
+            f" {index.name}",
+            hint=hint,
+        )
     return _open(path, _require_current, "ro")
 
 
