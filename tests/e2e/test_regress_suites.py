@@ -349,7 +349,9 @@ def test_pairs_are_timed_on_several_devices_at_the_same_time(
 
 
 def test_results_name_the_commit_of_their_files(project: Path, cli: CommandLine) -> None:
-    """Those of ``test`` and of ``tune``, as those of a comparison, and how many files differ from it."""
+    """Those of ``test`` and ``tune``, as those of a comparison, with the number of files that differ; another
+    commit of the same files has the same results.
+    """
     suite = 'name = "one"\n[run]\nargv = ["true"]\n[[testcase]]\nname = "t"\n'
     kernel = (KERNELS / "faults.py").read_text()
     commit(project, "one", {"suite.toml": suite, "kernels.py": kernel})
@@ -360,3 +362,5 @@ def test_results_name_the_commit_of_their_files(project: Path, cli: CommandLine)
     assert cli.run(*healthy).returncode == 0
     found = {one["target"]: one["revision"] for one in cli.run_json("trials")}
     assert found == {"command": sha, "cpu": f"{sha} with changes in 1 file"}
+    git(project, "commit", "-q", "--allow-empty", "-m", "two")
+    assert [one["reused"] for one in cli.run_json(*healthy)["trials"]] == [True]
