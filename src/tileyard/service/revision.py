@@ -10,19 +10,26 @@ from tileyard.base.wording import count_of
 
 def find_revision(file: Path) -> str:
     """The commit of the repository that contains a file, which need not exist, and the number of files that
-    differ from it, as in ``1a2b... with changes in 2 files``; empty without a commit, repository or git.
+    differ from it; see ``read_revision``. Empty without a commit, repository or git.
     """
     folder = find_folder(file)
     if not any((one / ".git").exists() for one in (folder, *folder.parents)):
         return ""  # most often, and then no process is started
     try:
-        found = run_git(folder, "status", "--porcelain=v2", "--branch").splitlines()
+        return read_revision(folder)
     except (UsageError, ToolMissingError):
         return ""
+
+
+def read_revision(folder: Path) -> str:
+    """The commit of a repository, as in ``1a2b... with changes in 2 files``. Raises UsageError, also if there
+    is none, and ToolMissingError.
+    """
+    found = run_git(folder, "status", "--porcelain=v2", "--branch").splitlines()
     commit = next((line.split()[2] for line in found if line.startswith("# branch.oid ")), "")
     changed = sum(not line.startswith("#") for line in found)
     if not commit.isalnum():  # "(initial)"
-        return ""
+        raise UsageError(f"{folder} has no commit")
     return f"{commit} with changes in {count_of(changed, 'file')}" if changed else commit
 
 

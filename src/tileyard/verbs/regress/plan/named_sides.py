@@ -20,7 +20,7 @@ from tileyard.base.modes import make_folder
 from tileyard.base.settings import Settings
 from tileyard.base.wording import shorten_path
 from tileyard.frontend.declare import PIPELINE
-from tileyard.service.revision import find_revision
+from tileyard.service.revision import find_revision, read_revision
 from tileyard.show.values import parse_pairs, parse_value
 from tileyard.verbs.regress.plan.revisions import FOLDER, SHORT, Project, is_kept
 from tileyard.verbs.regress.plan.sides import HERE, RUN, find_side
@@ -240,7 +240,8 @@ def _find(
 
 
 def _describe_working_tree(project: Project | None, *, clean: bool) -> Side:
-    revision = find_revision(project.root) if project else ""
+    find = read_revision if clean else find_revision
+    revision = find(project.root) if project else ""
     commit, _, changes = revision.partition(" ")
     label = f"working tree, {commit[:SHORT]} {changes}".strip() if commit else "working tree"
     if clean and changes:

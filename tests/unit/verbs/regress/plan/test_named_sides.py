@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tileyard.base.errors import UsageError
-from tileyard.verbs.regress.plan.named_sides import find_environment
+from tileyard.base.settings import Settings
+from tileyard.verbs.regress.plan.named_sides import find_environment, find_sides
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +77,20 @@ def test_what_cannot_be_met_leaves_nothing(
     assert expected in raised.value.message
     assert "\n" not in raised.value.message
     assert not list(tmp_path.glob("sides/*"))
+
+
+def test_a_clean_working_tree_was_compared_with_a_commit(tmp_path: Path) -> None:
+    """``--clean`` refuses a repository without one, and says what git says of one that it cannot read."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    kernels = tmp_path / "k.py"
+    kernels.touch()
+    settings = Settings(home=tmp_path / "home", lock_dir=tmp_path, cores=(0,))
+    with find_sides((".", "."), [str(kernels)], settings) as (base, _):
+        assert base.side.name == "working tree"
+    for expected in ("has no commit", "index file"):
+        with (
+            pytest.raises(UsageError, match=expected),
+            find_sides((".", "."), [str(kernels)], settings, clean=True),
+        ):
+            pass
+        (tmp_path / ".git" / "index").write_text("damaged")
