@@ -10,14 +10,14 @@ from tileyard.base.wording import count_of
 
 def find_revision(file: Path) -> str:
     """The commit of the repository that contains a file, which need not exist, and the number of files that
-    differ from it; see ``read_revision``. Empty without a commit, repository or git.
+    differ from it; see ``read_revision``. Empty without a commit or repository, and if it cannot be read.
     """
-    folder = find_folder(file)
-    if not any((one / ".git").exists() for one in (folder, *folder.parents)):
-        return ""  # most often, and then no process is started
     try:
+        folder = find_folder(file)
+        if not any((one / ".git").exists() for one in (folder, *folder.parents)):
+            return ""  # most often, and then no process is started
         return read_revision(folder)
-    except (UsageError, ToolMissingError):
+    except (UsageError, ToolMissingError, OSError):
         return ""
 
 
@@ -40,19 +40,22 @@ def find_folder(file: Path) -> Path:
 
 
 def run_git(folder: Path, *words: str, variables: dict[str, str] | None = None) -> str:
-    """The output of git. Raises UsageError with its message, ToolMissingError if git is not installed."""
+    """The output of git. Raises UsageError with its message, ToolMissingError if git cannot be started."""
     argv = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
         done = subprocess.run(
             argv,
             env={**os.environ, **(variables or {})},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # names of files and messages are bytes
             check=False,
             stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError as error:
         raise ToolMissingError("git is not installed") from error
+    except OSError as error:
+        raise ToolMissingError(f"git cannot be started: {error.strerror}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines()
         raise UsageError(said[0].removeprefix("fatal: ") if said else f"git {words[0]} failed")
