@@ -1,6 +1,7 @@
 """``tileyard regress`` with a suite: programs of two revisions, compared by time or what they print."""
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -29,6 +30,14 @@ int main(int count, char **words) {
   fputc('%s', fopen("result", "wx"));  /* a folder in which it has run before is not a fresh one */
 }
 """
+LATE_GIT = """#!/bin/sh
+for second in $(seq 60); do
+  test -e imported && exec %s "$@"
+  sleep 1
+done
+exit 1
+"""
+"""It answers once a file has been imported."""
 WORK = 2_000_000
 PRINTED = """
 name = "simulated"
@@ -349,15 +358,20 @@ def test_pairs_are_timed_on_several_devices_at_the_same_time(
 
 
 def test_results_name_the_commit_of_their_files(project: Path, cli: CommandLine) -> None:
-    """Those of ``test`` and ``tune``, as those of a comparison, with the number of files that differ; another
-    commit of the same files has the same results.
+    """Those of ``test`` and ``tune``, as those of a comparison, with the number of files that differ. A study
+    imports its file beside git, and after another commit of the same files it reuses all.
     """
     suite = 'name = "one"\n[run]\nargv = ["true"]\n[[testcase]]\nname = "t"\n'
-    kernel = (KERNELS / "faults.py").read_text()
-    commit(project, "one", {"suite.toml": suite, "kernels.py": kernel})
+    kernel = (KERNELS / "faults.py").read_text() + "open('imported', 'w').close()\n"
+    ignored = "__pycache__"  # which the import makes
+    commit(project, "one", {"suite.toml": suite, "kernels.py": kernel, ".gitignore": ignored})
     sha = git(project, "rev-parse", "HEAD").strip()
     assert cli.run("test", "suite").returncode == 0
-    (project / "new").touch()
+    late = project.parent / "bin" / "git"
+    late.parent.mkdir()
+    late.write_text(LATE_GIT % shutil.which("git"))
+    late.chmod(0o755)
+    cli.env["PATH"] = f"{late.parent}:{os.environ['PATH']}"
     healthy = ("tune", "suite/kernels.py", "--config", "fault=none", "--trials", "1")
     assert cli.run(*healthy).returncode == 0
     found = {one["target"]: one["revision"] for one in cli.run_json("trials")}

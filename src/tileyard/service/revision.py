@@ -1,19 +1,28 @@
 """The git revision of a user's files, which results record. The repository is not changed."""
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
 
 from tileyard.base.errors import ToolMissingError, UsageError
+from tileyard.base.model import Side
 from tileyard.base.wording import count_of
 
 
+async def find_side(file: str) -> Side:
+    """The side of a run that compares nothing, with the revision of its file, which is empty if the client is
+    the author.
+    """
+    return Side(revision=await asyncio.to_thread(find_revision, Path(file)) if file else "")
+
+
 def find_revision(file: Path) -> str:
-    """The commit of the repository that contains a file, which need not exist, and the number of files that
-    differ from it; see ``read_revision``. Empty without a commit or repository, and if it cannot be read.
+    """The commit of the repository that contains a file, behind links, which need not exist, and the number
+    of files that differ; see ``read_revision``. Empty without a commit, and if it cannot be read.
     """
     try:
-        folder = find_folder(file)
+        folder = find_folder(Path(os.path.realpath(file)))
         if not any((one / ".git").exists() for one in (folder, *folder.parents)):
             return ""  # most often, and then no process is started
         return read_revision(folder)

@@ -11,16 +11,19 @@ from tileyard.service.revision import find_revision, read_revision
 
 
 def test_the_name_of_a_file_is_any_bytes(tmp_path: Path) -> None:
-    """Also where git is configured to print such names as they are."""
+    """Also where git is configured to print such names as they are; the repository is behind a link."""
+    link, real = tmp_path / "link", tmp_path / "real"
+    (real / "kernels").mkdir(parents=True)
+    link.symlink_to(real / "kernels")
     who = ("-c", "user.name=a", "-c", "user.email=a")
     for words in (
         ("init", "-q"),
         ("config", "core.quotePath", "false"),
         (*who, "commit", "-q", "--allow-empty", "-m", "one"),
     ):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    (tmp_path / os.fsdecode(b"\xff")).touch()
-    commit, _, changes = find_revision(tmp_path / "k.py").partition(" ")
+        subprocess.run(["git", "-C", str(real), *words], check=True)
+    (real / os.fsdecode(b"\xff")).touch()
+    commit, _, changes = find_revision(link / "k.py").partition(" ")
     assert len(commit) == 40
     assert changes == "with changes in 1 file"
 

@@ -1,5 +1,6 @@
 """The verb ``test``, and ``bundle`` of a suite: reads it, selects, plans, and judges the results."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -36,7 +37,7 @@ from tileyard.service.choosing import (
     share_cores,
     use_hosts,
 )
-from tileyard.service.revision import find_revision
+from tileyard.service.revision import find_side
 from tileyard.service.runs import Ending, Plan
 from tileyard.store.base import RunTime, Store, TrialQuery
 from tileyard.targets.command.given import StepSite, find_site, tell_site
@@ -184,8 +185,12 @@ def _name(texts: Sequence[str]) -> str:
 
 async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
     """Plan the run of a suite. Raises TileyardError if the request is invalid."""
-    packed = _open_bundle(start, bench) if start.is_bundle else None
-    suite = packed.suite if packed is not None else await _read_suite(start, bench)
+    packed: PackedSuite | None = None
+    if start.is_bundle:
+        packed = _open_bundle(start, bench)
+        suite, side = packed.suite, Side(stored=start.path)
+    else:
+        side, suite = await asyncio.gather(find_side(start.path), _read_suite(start, bench))
     hosted: tuple[Device, ...] = ()
     if start.hosts and start.pack_to:  # nothing runs: they build
         await use_hosts(bench, start.hosts)
@@ -197,7 +202,7 @@ async def open_suite(start: StartTest, bench: Bench) -> Plan[SuiteResult]:
         await bench.hosts.require_pythons(opened.pythons)
     if bench.hosts is not None and hosted and start.toolchain:
         await bench.hosts.open_toolchain(Path(start.toolchain), start.commit)
-    return opened.plan()
+    return opened.plan(side)
 
 
 async def _find_hosted(
@@ -317,7 +322,7 @@ class _OpenSuite:
         """The interpreters that steps name which hold a device."""
         return find_pythons(self._outlook.selection.cases)
 
-    def plan(self) -> Plan[SuiteResult]:
+    def plan(self, side: Side) -> Plan[SuiteResult]:
         """The plan for ``runs.drive``."""
         start, selection = self._start, self._outlook.selection
         policy = find_policy(self._suite, start.wish.policy)
@@ -344,7 +349,7 @@ class _OpenSuite:
         return Plan(
             source=source,
             fold=partial(self._fold, source),
-            authors=self._bench.make_authors(devices=devices, sides=(self._side,)),
+            authors=self._bench.make_authors(devices=devices, sides=(side,)),
             grounds=grounds,
             named=start.devices,
             begun=RunStarted(
@@ -394,12 +399,6 @@ class _OpenSuite:
     def _proven_by(self) -> str:
         policy = find_policy(self._suite, self._start.wish.policy)
         return self._start.changed or (ANY_RUN if policy.changed else "")
-
-    @property
-    def _side(self) -> Side:
-        if self._packed is None:
-            return msgspec.structs.replace(HERE, revision=find_revision(Path(self._suite.path)))
-        return msgspec.structs.replace(HERE, stored=self._start.path)
 
     def _program_site(self, cases: Sequence[SuiteCase]) -> ProgramSite | None:
         """The place where programs run; None if there are none."""
