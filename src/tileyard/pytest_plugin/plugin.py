@@ -42,7 +42,6 @@ from tileyard.pytest_plugin.rehearsing import AHEAD, run_ahead
 from tileyard.pytest_plugin.running import Runner
 from tileyard.service.bench import claim_run_name
 from tileyard.service.choosing import choose_devices
-from tileyard.service.revision import find_revision
 from tileyard.store.trials import open_store
 from tileyard.targets.registry import make_target
 from tileyard.verbs.test.view.words import require_writable
@@ -80,7 +79,7 @@ def activate(config: pytest.Config) -> Active:
         config.add_cleanup(store.close)
         run = claim_run_name(settings.home, store)
         active = Active(options, settings, devices, settings.home / RUNS / run)
-        writer = TrialWriter(settings.home, store, run, find_revision(config.rootpath))
+        writer = TrialWriter(settings.home, store, run, config.rootpath)
         recording = Recording(run, began, writer, options.report)
         durations = read_durations(store)
     except TileyardError as error:

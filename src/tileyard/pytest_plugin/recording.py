@@ -27,6 +27,7 @@ from tileyard.pytest_plugin.far_records import (
     TestEntry,
     TestFacts,
 )
+from tileyard.service.revision import find_revision
 from tileyard.show.guarding import escape
 from tileyard.show.words import clean_line
 from tileyard.store.base import Store
@@ -78,11 +79,14 @@ def _expect_s(nodeid: str, durations: Mapping[str, float]) -> float:
 
 
 class TrialWriter:
-    """Records a run's tests: in its event stream, and in the store. A run without tests leaves no trace."""
+    """Records a run's tests: in its event stream, and in the store, with the revision of the files in
+    ``root``. A run without tests leaves no trace.
+    """
 
-    def __init__(self, home: Path, store: Store, run: str, revision: str) -> None:
+    def __init__(self, home: Path, store: Store, run: str, root: Path) -> None:
         self._home = home
-        self._revision = revision
+        self._root = root
+        self._revision = ""
         self._store = store
         self._run = run
         self._count = 0
@@ -91,6 +95,7 @@ class TrialWriter:
     def write(self, nodeid: str, facts: TestFacts) -> None:
         """Record one test that has ended."""
         if self._log is None:
+            self._revision = find_revision(self._root)
             self._log = EventLog(self._home, self._run)
             self._log.append(
                 RunStarted(run=self._run, at=time.time(), title="pytest", target=TARGET, devices=())

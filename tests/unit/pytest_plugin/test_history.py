@@ -1,5 +1,6 @@
 """The order of tests, and what of them is remembered."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from tileyard.pytest_plugin.recording import (
     read_durations,
     sort_longest_first,
 )
+from tileyard.store.base import TrialQuery
 from tileyard.store.trials import TrialStore
 
 
@@ -58,7 +60,7 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
     """What was written is read back as durations, by case and by function, also where the table is gone."""
     hold = Hold(test="t.py::a", device="cpu:0", lease=7, at=0.0, held_s=0.1, waited_s=0.0)
     with TrialStore.open(tmp_path) as store:
-        writer = TrialWriter(tmp_path, store, "r1", "")
+        writer = TrialWriter(tmp_path, store, "r1", tmp_path)
         for seconds, name in ((1.0, "a[1]"), (3.0, "a[2]")):
             facts = TestFacts(seconds=seconds, outcome=Outcome.PASSED, holds=(hold,))
             writer.write(f"t.py::{name}", facts)
@@ -73,8 +75,20 @@ def test_tests_are_trials_that_survive_the_loss_of_the_table(tmp_path: Path) -> 
     assert after == expected
 
 
-def test_a_run_without_tests_leaves_no_trace(tmp_path: Path) -> None:
-    """Nothing is written before the first test has ended."""
+def test_a_run_without_tests_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written, and git is not asked, before the first test has ended."""
+    (tmp_path / ".git").touch()
+    asked = tmp_path / "asked"
+    (tmp_path / "git").write_text(f"#!/bin/sh\ntouch {asked}\necho '# branch.oid abc'\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with TrialStore.open(tmp_path) as store:
-        TrialWriter(tmp_path, store, "r1", "").close("done")
-    assert not (tmp_path / "runs").exists()
+        writer = TrialWriter(tmp_path, store, "r1", tmp_path)
+        writer.close("done")
+        assert not (tmp_path / "runs").exists()
+        assert not asked.exists()
+        writer.write("t.py::a", TestFacts(seconds=1.0, outcome=Outcome.PASSED, holds=()))
+        writer.close("done")
+        assert [one.revision for one in store.list_trials(TrialQuery())] == ["abc"]

@@ -62,7 +62,7 @@ def test_a_zero_is_kept_only_where_it_is_true(
 ) -> None:
     """Failures, tests without a result and dead workers each turn a 0 into a 1, in the written report too."""
     with TrialStore.open(tmp_path) as store:
-        writer = TrialWriter(tmp_path, store, "r1", "")
+        writer = TrialWriter(tmp_path, store, "r1", tmp_path)
         recording = Recording("r1", 0.0, writer, str(tmp_path / "report.json"))
         recording.selected = selected
         for one in reports:
@@ -82,7 +82,7 @@ def test_a_zero_is_kept_only_where_it_is_true(
 def test_a_second_interrupt_is_one(tmp_path: Path) -> None:
     """If it came before pytest had a status, the report is of an interrupted run, and no test is missed."""
     with TrialStore.open(tmp_path) as store:
-        writer = TrialWriter(tmp_path, store, "r1", "")
+        writer = TrialWriter(tmp_path, store, "r1", tmp_path)
         recording = Recording("r1", 0.0, writer, str(tmp_path / "report.json"))
         recording.selected = {"test_a.py::test"}
         session: Any = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
