@@ -66,6 +66,30 @@ class Timed(Record):
         return self.case, self.target, self.device, self.silicon
 
 
+def as_timed(case: str, trial: Trial) -> Timed:
+    """A trial as a point of a case's history: its measured time, or else that on the device."""
+    measured = trial.measurement
+    took_ns = measured.median_ns if measured else trial.run_s * 1e9
+    return Timed(
+        case=case,
+        side="",
+        target=trial.target,
+        # Cases run on any device of their class.
+        device=trial.device.partition(":")[0],
+        silicon=trial.silicon,
+        binary="",
+        point=Point(
+            run=trial.run,
+            at=trial.started_at,
+            revision=trial.revision,
+            time_ns=took_ns,
+            low_ns=measured.low_ns if measured else took_ns,
+            high_ns=measured.high_ns if measured else took_ns,
+            processes=1,
+        ),
+    )
+
+
 class Built(Record):
     """A side of a case that a run built, timed or not, and the name of its binary."""
 

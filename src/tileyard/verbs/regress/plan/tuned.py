@@ -11,7 +11,7 @@ from tileyard.base.errors import HomeError, UsageError
 from tileyard.base.model import Measurement, Record, Trial, Value
 from tileyard.show.words import format_config
 from tileyard.store.results import read_result
-from tileyard.verbs.regress.plan.history import Point, Timed
+from tileyard.verbs.regress.plan.history import Timed, as_timed
 from tileyard.verbs.tune.plan.deciding import find_winner, name_study
 
 REFERENCE: Final = "reference"
@@ -89,36 +89,12 @@ def time_study(trials: Sequence[Trial], kept: Study) -> tuple[Trial, tuple[Timed
     return winner, tuple(both)
 
 
-def as_timed(case: str, trial: Trial) -> Timed:
-    """A trial as a point of a case's history: its measured time, or else that on the device."""
-    measured = trial.measurement
-    took_ns = measured.median_ns if measured else trial.run_s * 1e9
-    return Timed(
-        case=case,
-        side="",
-        target=trial.target,
-        # Cases run on any device of their class.
-        device=trial.device.partition(":")[0],
-        silicon=trial.silicon,
-        binary="",
-        point=Point(
-            run=trial.run,
-            at=trial.started_at,
-            revision=trial.revision,
-            time_ns=took_ns,
-            low_ns=measured.low_ns if measured else took_ns,
-            high_ns=measured.high_ns if measured else took_ns,
-            processes=1,
-        ),
-    )
-
-
 def find_tuned(home: Path, case: str, trials: Iterable[Trial]) -> Iterator[Timed]:
     """The times of this case and those below it in trials of any runs, the oldest first. A config has none
     of its own.
     """
     by_run: dict[str, list[Trial]] = {}
-    for one in trials:
+    for one in filter(is_of_study, trials):
         by_run.setdefault(one.run, []).append(one)
     for run, own in by_run.items():
         studies = read_studies(home, run)

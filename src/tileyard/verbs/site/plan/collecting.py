@@ -14,10 +14,11 @@ from tileyard.verbs.regress.plan.history import (
     Found,
     Point,
     Timed,
+    as_timed,
     find_times,
     is_compared,
 )
-from tileyard.verbs.regress.plan.tuned import Study, as_timed, split_studies, time_study
+from tileyard.verbs.regress.plan.tuned import Study, split_studies, time_study
 from tileyard.verbs.site.result import Failure, Place, Recorded, Subject, Timing, Untimed
 
 DIGITS: Final = 7

@@ -11,6 +11,8 @@ from tests.unit.verbs.site.histories import record_study
 
 from tileyard.cli.main import main
 from tileyard.show.figure import CHANGE, TIME
+from tileyard.store.results import Kept, read_result
+from tileyard.verbs.regress.plan import tuned
 
 
 @pytest.fixture
@@ -83,6 +85,22 @@ def test_without_a_suite_a_kernel_is_named(home: Path, capsys: pytest.CaptureFix
         said = capsys.readouterr().err.strip()
         assert "no case of a suite came to its end" in said
         assert said.endswith(hint)
+
+
+def test_results_are_read_of_studies_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of comparisons are large, and say nothing of a winner."""
+    record_study(home, 0, {16: 1.2e6, 32: 1.5e6})
+    read = list[str]()
+
+    def read_and_note(where: Path, run: str) -> Kept:
+        read.append(run)
+        return read_result(where, run)
+
+    monkeypatch.setattr(tuned, "read_result", read_and_note)
+    assert main(["history", "scale"]) == 0
+    assert read == []
+    assert main(["history", "gemm"]) == 0
+    assert read == ["tune0"]
 
 
 @pytest.mark.slow
