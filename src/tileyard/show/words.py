@@ -94,9 +94,9 @@ def format_rate(flops: float, nanoseconds: float) -> str:
     return f"{flops / nanoseconds:.1f}" if flops and nanoseconds else ""
 
 
-def format_config(config: Mapping[str, Value]) -> str:
+def format_config(config: Mapping[str, Value], between: str = " ") -> str:
     """``key=value`` pairs in the config's own order."""
-    return " ".join(f"{key}={value}" for key, value in config.items())
+    return between.join(f"{key}={value}" for key, value in config.items())
 
 
 def format_seconds(seconds: float) -> str:

@@ -53,13 +53,13 @@ def is_of_study(trial: Trial) -> bool:
 
 def name_tuned(trial: Trial) -> str:
     """The name of what a study optimizes: ``gemm/M=64``, or ``gemm/small``."""
-    named = trial.shape or ",".join(f"{key}={value}" for key, value in trial.arguments.items())
+    named = trial.shape or format_config(trial.arguments, ",")
     return "/".join(filter(None, (trial.kernel, named)))
 
 
 def is_named(trial: Trial, case: str) -> bool:
     """Whether a study's trial is of this case or one below it, as ``gemm/M=64`` or ``gemm/M=64/block=8``."""
-    config = ",".join(f"{key}={value}" for key, value in trial.config.items())
+    config = format_config(trial.config, ",")
     return is_of_study(trial) and any(
         f"{subject}/{own}/".startswith(f"{case}/")
         for subject in (name_tuned(trial), trial.kernel)

@@ -17,6 +17,7 @@ from tileyard.base.model import (
     Trial,
     Value,
 )
+from tileyard.show.words import format_config
 from tileyard.store.base import Store, TrialQuery
 from tileyard.verbs.tune.plan.finals import find_culprit, judge_finals, select_last
 from tileyard.verbs.tune.plan.space import OpenSpace
@@ -250,6 +251,6 @@ def name_configs(
 
 def name_config(config: dict[str, Value], number: int) -> str:
     """A name for a config that is valid for a folder, as in ``block_M=64,block_N=128``."""
-    text = ",".join(f"{key}={value}" for key, value in config.items())
+    text = format_config(config, ",")
     sound = all(sign.isalnum() or sign in "=,._+-" for sign in text) and 0 < len(text) <= 120
     return text if sound else f"config-{number}"
