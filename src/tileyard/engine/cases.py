@@ -10,7 +10,8 @@ from math import ceil, inf
 
 import msgspec
 
-from tileyard.base.model import Batch, BuildKey, Case, Record
+from tileyard.artifacts.objects import canonical_json
+from tileyard.base.model import Batch, BuildKey, Case, KernelWork, Record
 from tileyard.engine.commands import (
     BatchesPlanned,
     CasePrepared,
@@ -28,6 +29,8 @@ _Build = tuple[tuple[str, ...], BuildKey]
 Ground = tuple[str, int]
 """A target, and the number of devices that a case holds at once."""
 PATIENCE = 32
+HOT_S = 0.02
+"""Seconds; cases of which several run in this time are prepared, planned and handed over in groups."""
 MAX_RETRIES = 2
 """Number of further runs of a case that its device or host failed."""
 MAX_MOVES = 4
@@ -160,6 +163,14 @@ def ground_of(case: Case) -> Ground:
     return case.target, case.work.devices
 
 
+def name_call(batch: Batch) -> str:
+    """What decides how long a single case takes, more or less: kernel, arguments and target; else empty."""
+    case = batch.cases[0]
+    if len(batch.cases) > 1 or not isinstance(case.work, KernelWork):
+        return ""
+    return canonical_json((case.work.file, case.work.kernel, case.work.arguments, case.target))
+
+
 class Site(Record):
     """The machine as the engine may use it: the cores of compile ``workers`` (one each), ``author`` and
     ``judge``. ``lanes`` is the initial number of questions at once; ``grounds`` the devices by target and
@@ -185,7 +196,7 @@ class Ready:
     """A batch that waits for a device, one of ``devices`` and better none of ``avoid``, which failed it. It
     begins if there is room for ``least_bytes``; its outputs to be judged take ``output_bytes``. ``alone``: it
     shares a run with no other; ``asked``: it has waited since a device was asked for. ``rank``: see
-    NothingKnown.
+    NothingKnown. ``call``: see ``name_call``.
     """
 
     batch: str
@@ -200,6 +211,7 @@ class Ready:
     asked: bool = False
     overtaken: int = 0
     rank: float | None = None
+    call: str = ""
 
 
 class Grounds:
@@ -230,6 +242,7 @@ class ReadyQueue:
     def __init__(self) -> None:
         self._entries: dict[str, Ready] = {}
         self._grounds = Grounds()
+        self._lengths_s: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -293,13 +306,19 @@ class ReadyQueue:
         return best
 
     def take(
-        self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0
+        self, device: str, usable: frozenset[str], room: int, room_bytes: int = 0, hot: int = 0
     ) -> list[Ready]:
-        """Take out the next batch, and others for its run: up to ``room``, and ``room_bytes`` if not 0."""
+        """Take out the next batch, and others for its run: up to ``room``, or up to ``hot`` that are expected
+        to run in HOT_S, and ``room_bytes`` if not 0.
+        """
         taken: list[Ready] = []
-        while len(taken) < room:
+        run_s = 0.0
+        while len(taken) < room or (len(taken) < hot and run_s < HOT_S):
             entry = self.peek(device, usable)
             if entry is None:
+                break
+            run_s += self._foresee(entry)
+            if len(taken) >= room and run_s > HOT_S:
                 break
             if taken and (entry.alone or entry.memory_bytes != taken[0].memory_bytes):
                 break
@@ -311,6 +330,18 @@ class ReadyQueue:
             if entry.alone:
                 break
         return taken
+
+    def note_length(self, call: str, seconds: float) -> None:
+        """Note how long a case ran; a long one counts at once, and shorter ones bring that down slowly."""
+        if call:
+            before_s = self._lengths_s.get(call, 0.0)
+            self._lengths_s[call] = max(seconds, before_s + (seconds - before_s) / 4)
+
+    def _foresee(self, entry: Ready) -> float:
+        """Seconds that a batch may take: those of its earlier trials, else of the last with its call."""
+        if entry.expected_s is not None:
+            return entry.expected_s
+        return self._lengths_s.get(entry.call, inf)
 
     def _overtake(self, entry: Ready) -> None:
         for other in self._entries.values():
@@ -419,6 +450,7 @@ class PlannedCases:
             expected_s=0.0,
             interleaved=batch.order == "interleaved",
             alone=batch.order != "any" or batch.process == "fresh",
+            call=name_call(batch),
         )
         is_run = batch.cases[0].until == "judged"
         self._enter(_BatchState(batch, entry, timed, is_run, kind))
@@ -678,6 +710,10 @@ class PlannedCases:
             self.move(case.key, Stage.RUNNING)
             started.append(case.key)
         return started
+
+    def note_length(self, case: str, seconds: float) -> None:
+        """Note how long a case ran, for those with the same call of which nothing else is known."""
+        self.ready.note_length(self._batches[self._batch_of[case]].entry.call, seconds)
 
     def take_back(self, cases: Iterable[str]) -> None:
         """Put cases that were given to a device and did not end back at the front of the queue."""

@@ -12,7 +12,7 @@ import msgspec
 
 from tileyard.base.events import PauseReason
 from tileyard.base.model import Outcome
-from tileyard.engine.cases import PlannedCases, Ready, Site, Stage
+from tileyard.engine.cases import HOT_S, PlannedCases, Ready, Site, Stage
 from tileyard.engine.commands import (
     Acquire,
     Ask,
@@ -60,15 +60,13 @@ QUESTION_BYTES = 16 << 20
 RUN_S = 0.25
 """Seconds of work handed over together, at most half of a device's share: hand-overs idle it."""
 LEAST_RUN = 8
-"""Cases handed over together that a device's share does not limit, if they run in HOT_S."""
+"""Cases handed over together that a device's share does not limit, if they are expected to run in HOT_S."""
 MAX_RUN = 64
 """The most cases that are handed over together."""
-HOT_S = 0.02
-"""Seconds; cases of which several run in this time are also prepared and planned in groups."""
 MOST_HOT = 16_384
 """The most such cases that are planned ahead on any number of devices: each takes memory."""
 MAX_PREPARED = 16
-"""Number of such cases that are prepared together, so that they become ready together."""
+"""Number of cases that are prepared together if several run in HOT_S, so that they are ready together."""
 
 
 def is_shared(device: DeviceSite, site: Site) -> bool:
@@ -313,6 +311,7 @@ class EngineState:
         if fact.device:
             self._devices[fact.device].clear_strikes()
             self._pace_s += (fact.seconds - self._pace_s) / 4
+            self.cases.note_length(fact.case, fact.seconds)
 
     def _expect_more(self) -> None:
         """Note that a case has ended, for which the source may have waited."""
@@ -515,12 +514,13 @@ class EngineState:
     def _run(self, device: Borrowing) -> None:
         usable = self._devices.usable
         share = ceil(len(self.cases.ready) / (2 * len(usable)))
-        share = max(share, min(self._hot, LEAST_RUN))
         room = max(min(self._fit_into(RUN_S), share), device.site.appetite)
         left_bytes = self._unjudged.left_bytes(device.name)
         # A batch that hands nothing over runs even if there is no room left, and alone: 0 would be no limit.
         room_bytes = device.site.room_bytes if left_bytes is None else max(left_bytes, 1)
-        taken = self.cases.ready.take(device.name, usable, room, room_bytes)
+        taken = self.cases.ready.take(
+            device.name, usable, room, room_bytes, min(self._hot, LEAST_RUN)
+        )
         cases = tuple(case for entry in taken for case in self.cases.start(entry, room_bytes))
         device.begin(cases, timed=any(self.cases.is_timed(entry.batch) for entry in taken))
         self._due.append(Run(device=device.name, cases=cases))

@@ -91,3 +91,18 @@ def test_what_is_put_back_goes_first() -> None:
     queue.put_back([entry("first"), entry("second")])
     expected = ["first", "second", "later"]
     assert names(queue.take("board:0", ONE, 8)) == expected
+
+
+def test_what_is_unknown_is_as_long_as_the_last_with_its_call() -> None:
+    """A long one counts at once, so that no device gets several; nothing is said of other calls."""
+    queue = queue_of(
+        *(entry(name, None, call="f") for name in "abcdef"), entry("g", None, call="g")
+    )
+    queue.note_length("f", 0.001)
+    assert names(queue.take("board:0", ONE, 1, hot=3)) == ["a", "b", "c"]
+    queue.note_length("f", 1.0)
+    queue.note_length("f", 0.001)
+    assert names(queue.take("board:0", ONE, 1, hot=3)) == ["d"]
+    for _ in range(30):
+        queue.note_length("f", 0.001)
+    assert names(queue.take("board:0", ONE, 1, hot=3)) == ["e", "f"]

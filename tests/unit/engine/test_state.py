@@ -1088,6 +1088,33 @@ def test_the_shortest_cases_are_handed_over_together_beyond_a_devices_share(
     assert max(sizes) == most
 
 
+@pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known"])
+def test_long_cases_after_short_ones_are_shared_by_all_devices(*, is_known: bool) -> None:
+    """The pace of the run is that of the short ones: that says nothing of a call that has not run."""
+    state = EngineState(boards(8))
+    state.start()
+    prepared(state, *(batch(f"b{number}") for number in range(64)))
+    commands = [one for number in range(8) for one in state.step(Leased(device=f"board:{number}"))]
+    while runs := [one for one in commands if isinstance(one, Run)]:
+        commands = []
+        for run in runs:
+            for case in run.cases:
+                commands += state.step(CaseFinished(case=case, device=run.device, seconds=0.001))
+            commands += state.step(RunOver(device=run.device, held=True))
+    work = KernelWork(kernel="k", arguments={"size": 1 << 20})
+    late = [Batch(id=name, cases=(Case(id=name, work=work),)) for name in "abcdefgh"]
+    length_s = 9.0 if is_known else None
+    ready = [
+        CasePrepared(case=one.id, build=BuildKey(one.id), built=True, expected_s=length_s)
+        for one in late
+    ]
+    state.step(BatchesPlanned(batches=tuple(late), exhausted=False))
+    commands = state.step(*ready, *[AuthorFreed()] * 8)
+    for device in boards(8).devices:
+        commands += state.step(Leased(device=device))
+    assert [len(run.cases) for run in commands if isinstance(run, Run)] == [1] * 8
+
+
 def test_kernels_are_built_together_within_the_group_size() -> None:
     """A compile worker gets up to the group's size, and leaves the others their share."""
     state = EngineState(boards(1))
