@@ -1,5 +1,6 @@
 """The compile worker: what it builds is in the store, and nothing is compiled twice."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from tileyard.artifacts.manifest import Build, find_artifact, find_build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import BuildKey, Elaborated, Kernel, Outcome
+from tileyard.processes.wire import CHANNEL_VARIABLE, encode_frame, format_channel, open_pipes
 from tileyard.targets.cpu.target import CpuTarget
 from tileyard.targets.registry import PROGRAM_FILE
-from tileyard.workers.compiler import Compiler
+from tileyard.workers.compiler import Compiler, main
 from tileyard.workers.protocol import BuildKernel, BuildKernels, BuiltKernels, DescribeTarget
 
 pytestmark = pytest.mark.slow
@@ -45,15 +47,24 @@ class CountingTarget(CpuTarget):
         CountingTarget.warmed += 1
 
 
-def test_a_worker_warms_up_before_its_first_build(tmp_path: Path) -> None:
-    """Once, and not to describe its target: that takes a compiler's imports only if it builds."""
-    compiler = Compiler(tmp_path)
+@pytest.mark.parametrize(
+    ("warms_up", "builds", "warmed"), [(False, 0, 0), (False, 2, 1), (True, 0, 1), (True, 2, 1)]
+)
+def test_a_worker_warms_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, warms_up: bool, builds: int, warmed: int
+) -> None:
+    """Before its first build, or ahead of it if builds will follow."""
     plugins = {"counting": f"{__name__}:CountingTarget"}
-    compiler.answer(DescribeTarget(target="counting", plugins=plugins))
-    assert CountingTarget.warmed == 0
-    for _ in range(2):
-        compiler.answer(BuildKernels(kernels=()))
-    assert CountingTarget.warmed == 1
+    describe = DescribeTarget(target="counting", plugins=plugins, warms_up=warms_up)
+    monkeypatch.setattr(CountingTarget, "warmed", 0)
+    requests = (describe, *[BuildKernels(kernels=())] * builds)
+    with open_pipes() as ((read_fd, write_fd), theirs):
+        monkeypatch.setenv(CHANNEL_VARIABLE, format_channel(*theirs))
+        os.write(write_fd, b"".join(map(encode_frame, requests)))
+        os.close(write_fd)
+        main(str(tmp_path), "counting")
+        os.close(read_fd)
+    assert CountingTarget.warmed == warmed
 
 
 def test_an_artifact_has_binary_source_and_program(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.faults.test_build_limits import make_kernels
 from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, Side
+from tileyard.base.settings import Settings
 from tileyard.engine.compilers import Builder, Builders, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.meeting import Place
@@ -105,7 +106,7 @@ def test_a_build_stands_in_where_no_device_is_timing(tmp_path: Path, *, is_forei
 
 @pytest.mark.parametrize("core", [OWN_CORE, FIRST_CORE], ids=["here", "elsewhere"])
 def test_hosts_start_their_workers_when_the_run_begins(tmp_path: Path, core: int) -> None:
-    """All of them, once. Own workers are spare beside an agent on this host, and import no compiler."""
+    """All of them, once."""
     own = Own("own", OWN_CORE, [])
     hosts = [Host("a", core, []), Host("b", SECOND_CORE, [])]
     pool = HostedPool(
@@ -123,7 +124,16 @@ def test_hosts_start_their_workers_when_the_run_begins(tmp_path: Path, core: int
 
     asyncio.run(use())
     assert [host.described for host in hosts] == [1, 1]
-    assert own.is_spare == (core == OWN_CORE)
+
+
+@pytest.mark.parametrize("core", [OWN_CORE, FIRST_CORE], ids=["here", "elsewhere"])
+def test_workers_beside_an_agent_on_this_host_import_no_compiler(tmp_path: Path, core: int) -> None:
+    """They are spare: the agent builds on their cores."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(OWN_CORE,))
+    own, sides = CompilePool(settings, {"": Side()}, settings.cores), {"": Side()}
+    hosts = cast(list[HostBuilders], [Host("a", core, []), Host("b", SECOND_CORE, [])])
+    HostedPool(own, hosts, sides, ObjectStore(tmp_path), own_kind="own")
+    assert own._describe_target(CPU).warms_up == (core != OWN_CORE)
 
 
 class Idle:
