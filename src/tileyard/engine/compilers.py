@@ -69,7 +69,6 @@ class Builders(Protocol):
     """What builds the kernels of a run; see ``CompilePool``."""
 
     cores: tuple[int, ...]
-    is_spare: bool
 
     async def begin(self, builder: Builder) -> None:
         """Start what describes a target."""

@@ -84,8 +84,9 @@ class KernelVerb(Verb[ResultT], kw_only=True):
         from tileyard.engine.compilers import Builders, CompilePool, choose_cores
 
         cores = choose_cores(bench.settings, devices, self.compile_workers)
-        pool: Builders = CompilePool(bench.settings, authors.sides, cores, self.group_size)
+        own = CompilePool(bench.settings, authors.sides, cores, self.group_size)
+        pool: Builders = own
         if bench.hosts is not None:
             asked = self.compile_workers, self.group_size
-            pool = await bench.hosts.open_builders(pool, authors.sides, *asked)
+            pool = await bench.hosts.open_builders(own, authors.sides, *asked)
         await bench.begin(authors, self.file, self.target, pool)

@@ -10,7 +10,7 @@ from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.decoding import decode_json
 from tileyard.base.errors import DamagedError, HostsLostError, UsageError, WorkerLostError
 from tileyard.base.model import Outcome, Side
-from tileyard.engine.compilers import Builder, Builders, TellBuilt, depends_on_cpu, ignore
+from tileyard.engine.compilers import Builder, CompilePool, TellBuilt, depends_on_cpu, ignore
 from tileyard.engine.hosts.messages import (
     BuildersOffered,
     BuildThere,
@@ -116,7 +116,7 @@ class HostedPool:
 
     def __init__(
         self,
-        own: Builders,
+        own: CompilePool,
         hosts: Sequence[HostBuilders],
         sides: Mapping[str, Side],
         objects: ObjectStore,
@@ -132,7 +132,7 @@ class HostedPool:
         self._usual_kind = kinds.pop() if len(kinds) == 1 else own_kind
         self._infos: dict[Builder, TargetInfo] = {}
         self._begun: dict[Builder, list[asyncio.Task[TargetInfo | None]]] = {}
-        self._are_own_used = self.is_spare = False
+        self._are_own_used = False
         self._hosts: list[HostBuilders] = []
         self._places: list[tuple[HostBuilders | None, int]] = []
         self.cores: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ from tileyard.base.settings import Settings
 from tileyard.devices.base import read_boot_id
 from tileyard.devices.classes import find_cpu_kinds
 from tileyard.devices.cpu import MAX_CORES, identify_model
-from tileyard.engine.compilers import Builders
+from tileyard.engine.compilers import CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool, UsedCores
 from tileyard.engine.hosts.meeting import Place, Placing
 from tileyard.engine.hosts.messages import (
@@ -361,7 +361,7 @@ class RemoteDevices:
 
     async def open_builders(
         self,
-        own: Builders,
+        own: CompilePool,
         sides: Mapping[str, Side],
         workers: int | None = None,
         group_size: int | None = None,

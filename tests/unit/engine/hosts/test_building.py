@@ -12,7 +12,7 @@ from tileyard.artifacts.manifest import Build
 from tileyard.artifacts.objects import ObjectStore
 from tileyard.base.model import Outcome, Side
 from tileyard.base.settings import Settings
-from tileyard.engine.compilers import Builder, Builders, CompilePool
+from tileyard.engine.compilers import Builder, CompilePool
 from tileyard.engine.hosts.building import HostBuilders, HostedPool
 from tileyard.engine.hosts.meeting import Place
 from tileyard.engine.hosts.messages import BuildThere
@@ -49,8 +49,6 @@ class Host:
 
 class Own(Host):
     """The worker of the run's host."""
-
-    is_spare = False
 
     async def begin(self, _builder: object) -> None:
         """Nothing has to be started."""
@@ -110,7 +108,7 @@ def test_hosts_start_their_workers_when_the_run_begins(tmp_path: Path, core: int
     own = Own("own", OWN_CORE, [])
     hosts = [Host("a", core, []), Host("b", SECOND_CORE, [])]
     pool = HostedPool(
-        cast(Builders, own),
+        cast(CompilePool, own),
         cast(list[HostBuilders], hosts),
         {"": Side()},
         ObjectStore(tmp_path),
@@ -162,7 +160,7 @@ def test_workers_of_a_host_that_joins_come_last(
     tmp_path: Path, first: int, joined: int, cores: tuple[int, ...]
 ) -> None:
     """So that the others keep their numbers; none of them shares a core with an own one."""
-    own = cast(Builders, Idle())
+    own = cast(CompilePool, Idle())
     objects = ObjectStore(tmp_path)
     pool = HostedPool(own, [host(tmp_path, "a", first, 2)], {"": Side()}, objects, own_kind="own")
     before = pool.cores
