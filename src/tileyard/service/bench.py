@@ -97,9 +97,8 @@ class Bench:
         self._stack.push_async_callback(authors.close)
         return authors
 
-    async def begin(self, authors: Authors, file: str, target: str, compilers: Builders) -> None:
-        """Start the file's author, and the compile worker that describes the target, without waiting."""
-        await authors.begin("", file)
+    async def begin(self, target: str, compilers: Builders) -> None:
+        """Start the compile worker that describes the target, without waiting."""
         self.compilers = compilers
         self._stack.push_async_callback(compilers.close)
         await compilers.begin(Builder("", target))

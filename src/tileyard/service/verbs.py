@@ -80,13 +80,19 @@ class KernelVerb(Verb[ResultT], kw_only=True):
     async def begin(
         self, bench: "Bench", authors: "Authors", devices: "Sequence[Device]" = ()
     ) -> None:
-        """Start the processes that it needs first: see ``Bench.begin``."""
+        """Start the processes that it needs first, the author before all, as its imports take longest: see
+        ``Bench.begin``. Raises TileyardError for hosts that cannot be used.
+        """
         from tileyard.engine.compilers import Builders, CompilePool, choose_cores
+        from tileyard.service.choosing import use_hosts
 
+        await authors.begin("", self.file)
+        if self.hosts and bench.hosts is None:
+            await use_hosts(bench, self.hosts)
         cores = choose_cores(bench.settings, devices, self.compile_workers)
         own = CompilePool(bench.settings, authors.sides, cores, self.group_size)
         pool: Builders = own
         if bench.hosts is not None:
             asked = self.compile_workers, self.group_size
             pool = await bench.hosts.open_builders(own, authors.sides, *asked)
-        await bench.begin(authors, self.file, self.target, pool)
+        await bench.begin(self.target, pool)

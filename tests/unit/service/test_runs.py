@@ -1,6 +1,59 @@
-"""What a run says when it ends."""
+"""How a run begins, and what it says when it ends."""
 
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tileyard.base.errors import UsageError
+from tileyard.base.model import Side
+from tileyard.base.settings import Settings
+from tileyard.engine.authors import Author, Authors
+from tileyard.engine.hosts.building import HostedPool
+from tileyard.engine.hosts.meeting import NamedHosts
+from tileyard.engine.hosts.slots import RemoteDevices
+from tileyard.service.bench import Bench
+from tileyard.service.conversation import Client
 from tileyard.service.runs import _describe_unchecked
+from tileyard.service.verbs import KernelVerb
+
+
+class Silent(RemoteDevices):
+    """Hosts that do not build."""
+
+    async def open_builders(self, *_: object, **__: object) -> HostedPool:
+        """See ``RemoteDevices``."""
+        raise UsageError("no answer")
+
+
+class Beginning:
+    """An author that notes that it was started."""
+
+    def __init__(self, started: list[str], file: str) -> None:
+        self._started, self._file = started, file
+
+    async def begin(self) -> None:
+        """Note it."""
+        self._started.append(self._file)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "message"), [(False, "names no hosts"), (True, "no answer")], ids=["new", "known"]
+)
+def test_the_author_starts_before_its_hosts_have_answered(
+    tmp_path: Path, *, is_there: bool, message: str
+) -> None:
+    """Whether the verb has started agents for their devices, as tune does, or needs them only to build."""
+    settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
+    bench, started = Bench(settings, cast(Client, None)), list[str]()
+    if is_there:
+        bench.hosts = Silent(NamedHosts(()), settings)
+    authors = Authors([Side()], (0,), lambda _, file: cast(Author, Beginning(started, file)))
+    verb = KernelVerb[None](file="add.py", target="cpu", reuse=True, hosts="nowhere")
+    with pytest.raises(UsageError, match=message):
+        asyncio.run(verb.begin(bench, authors))
+    assert started == ["add.py"]
 
 
 def test_configs_that_were_not_checked_have_a_reason() -> None:

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from tileyard.base.model import Side
 from tileyard.service.bench import Bench
-from tileyard.service.choosing import use_hosts
 from tileyard.verbs.compile.options import StartCompile
 from tileyard.verbs.tune.result import CompileResult
 
@@ -16,9 +15,6 @@ async def open_compile(start: StartCompile, bench: Bench) -> "Plan[CompileResult
     """The builds of a kernel's configs."""
     sides = (Side(pass_options=start.pass_options, pipeline=start.pipeline),)
     authors = bench.make_authors(sides=sides, recall=start.reuse)
-    await authors.begin("", start.file)
-    if start.hosts:
-        await use_hosts(bench, start.hosts)
     await start.begin(bench, authors)
     await bench.check_tools(start.target)
     # As for ``tune``: imports, made while these processes are making their own.
