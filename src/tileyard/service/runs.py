@@ -196,7 +196,7 @@ async def _open_driver(
     others: list[LeaseProvider] = []
     hosted: set[str] = set()
     if bench.hosts is not None:
-        bench.hosts.append_log, bench.hosts.emit = yard.append_log, yard.emit
+        bench.hosts.append_log = yard.append_log
         hosted = {slot.device.name for slot in bench.hosts.slots}
         others.append(bench.hosts)
         if yard.compilers is None:
@@ -239,6 +239,8 @@ def _tell_start(plan: Plan[ResultT], bench: Bench, yard: Yard, driver: Driver) -
             budget_left_s=plan.budget_s and max(plan.budget_s - bench.elapsed_s, 0.0),
         )
     )
+    if bench.hosts is not None:
+        bench.hosts.begin(yard.emit)
     for note in plan.notes:
         yard.emit(note)
 

@@ -74,13 +74,14 @@ AppendLog = Callable[[str, str], None]
 
 class RemoteDevices:
     """The devices that agents at some places offer: a provider. ``append_log`` takes what cases printed,
-    and ``emit`` that a host is ``lost``, or has joined.
+    and ``emit`` that a host is ``lost``, or has joined: the former once the run has begun.
     """
 
     def __init__(self, placing: Placing, settings: Settings) -> None:
         self.append_log: AppendLog = lambda log, text: None
         self.emit: Callable[[Event], None] = lambda event: None
         self.lost: list[HostLost] = []
+        self._has_begun = False
         self._settings = settings
         self._objects = ObjectStore(settings.home / "objects")
         self._placing = placing
@@ -357,7 +358,14 @@ class RemoteDevices:
 
     def _note_lost(self, host: str, why: str) -> None:
         self.lost.append(HostLost(host=host, at=Clock().wall_s(), why=why))
-        self.emit(self.lost[-1])
+        if self._has_begun:
+            self.emit(self.lost[-1])
+
+    def begin(self, emit: Callable[[Event], None]) -> None:
+        """Emit into a run that has begun: also the hosts that were lost before."""
+        self.emit, self._has_begun = emit, True
+        for lost in self.lost:
+            emit(lost)
 
     async def open_builders(
         self,

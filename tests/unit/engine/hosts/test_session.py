@@ -520,7 +520,7 @@ def test_an_agent_that_was_lost_is_started_again(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, lock_dir=tmp_path / "locks", cores=(0,))
     hosts = RemoteDevices(parse_hosts("local:1"), settings)
     told: list[Event] = []
-    hosts.emit = told.append
+    hosts.begin(told.append)
 
     async def use() -> None:
         await hosts.find(("cpu",), title="", queue_limit_s=30.0)
