@@ -1,12 +1,16 @@
 """Statements over the same rows that the CPU target does in one pass: results, and what is left out."""
 
+import dataclasses
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
+from tileyard.devices.cpu import plain_cpu
 from tileyard.ir.interpret import interpret
 from tileyard.ir.nodes import Tensor
 from tileyard.ir.reader import read_program
@@ -14,6 +18,8 @@ from tileyard.targets.cpu.emit import overlap
 from tileyard.targets.cpu.emit.program import generate
 from tileyard.targets.cpu.loaded import CpuLoaded
 from tileyard.targets.cpu.machine import Machine
+from tileyard.targets.cpu.target import CpuTarget
+from tileyard.testing.target_cases import load_program
 
 Load = Callable[..., CpuLoaded]
 
@@ -315,6 +321,28 @@ def test_arguments_of_exp2_are_computed_early_from_what_no_step_has_written() ->
     texts = [whole, doubled, whole.replace("192", "224")]
     assert [text_of(text, 64).count("ty_pair_exp2(soon)") for text in texts] == [1, 0, 0]
     assert "ty_pair" not in text_of(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_passes_for_wide_vectors_build_with_every_compiler(name: str, tmp_path: Path) -> None:
+    """Also with one for which the header has no names of instructions of 512 bits, such as Clang."""
+    target = CpuTarget()
+    machine = msgspec.structs.replace(target.toolchain.machine, vector_bytes=64)
+    flags = tuple(flag for flag in target.toolchain.flags if not flag.startswith("-DTY_VECTOR"))
+    target.__dict__["toolchain"] = dataclasses.replace(
+        target.toolchain, machine=machine, flags=flags
+    )
+    text = SOFTMAX.format(dtype="float16").replace("203", "192").replace("exp2", name)
+    assert f"ty_pair_{name}(soon)" in text_of(text, 64)
+    x = (np.random.default_rng(5).standard_normal((10, 192), np.float32) * 4).astype(np.float16)
+
+    def load(text: str) -> CpuLoaded:
+        loaded = load_program(target, plain_cpu((0,)), read_program(text), tmp_path)
+        assert isinstance(loaded, CpuLoaded)
+        return loaded
+
+    check(load, text, [x], {np.float16: 2e-3})
 
 
 def test_rows_of_a_block_that_does_not_exist_cannot_fail_the_kernel() -> None:

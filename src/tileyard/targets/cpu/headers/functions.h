@@ -26,11 +26,11 @@
     p = ty_##each##_step(p, r, 0x1.fffffcp-2f);                                                    \
     return ty_##each##_plus(ty_##each##_fma(ty_##each##_mul(p, r), r, r), 1.0f);                   \
   }
-#if TY_WIDE
 /* Two quads: enough steps that alternate for vectors of 512 bits. */
 typedef struct {
   ty_quad a, b;
 } ty_pair;
+#if TY_WIDE
 #define TY_PAIR(name, parameters, a, b)                                                            \
   TY_INLINE ty_pair ty_pair_##name parameters {                                                    \
     return (ty_pair){ty_quad_##name a, ty_quad_##name b};                                          \
@@ -145,6 +145,9 @@ TY_INLINE int ty_quad_is_hard_exp(ty_quad x) { return ty_quad_reaches(x, 87.0f);
   }
 TY_EASY(exp2, 126.0f)
 TY_EASY(exp, 87.0f)
+/* The same for compilers without our names of instructions for 512 bits. */
+TY_INLINE ty_pair ty_pair_exp2(ty_pair x) { return (ty_pair){ty_quad_exp2(x.a), ty_quad_exp2(x.b)}; }
+TY_INLINE ty_pair ty_pair_exp(ty_pair x) { return (ty_pair){ty_quad_exp(x.a), ty_quad_exp(x.b)}; }
 #undef TY_EASY
 #undef TY_WITHOUT
 #undef TY_MASKED
