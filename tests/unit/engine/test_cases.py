@@ -94,7 +94,7 @@ def test_what_is_put_back_goes_first() -> None:
 
 
 def test_what_is_unknown_is_as_long_as_the_last_with_its_call() -> None:
-    """A long one counts at once, so that no device gets several; nothing is said of other calls."""
+    """A long one counts at once, so that no device gets several; other calls stay unknown."""
     queue = queue_of(
         *(entry(name, None, call="f") for name in "abcdef"), entry("g", None, call="g")
     )

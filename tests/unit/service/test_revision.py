@@ -31,7 +31,7 @@ def test_the_name_of_a_file_is_any_bytes(tmp_path: Path) -> None:
 def test_a_git_that_cannot_be_started_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no revision then, and who needs one is told why."""
+    """There is no revision then, and --clean says why."""
     (tmp_path / ".git").touch()
     (tmp_path / "git").touch(mode=0o600)
     monkeypatch.setenv("PATH", str(tmp_path))

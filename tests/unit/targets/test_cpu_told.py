@@ -31,7 +31,7 @@ FAILURES = {
     ((2, 2),): "talk: an integer of 32 bits is shifted out of range (t[X[i] + 4] * 20 * X[i] = 40)",
     ((3, -5),): "kernels.py:44: an index of t is outside its shape [8] (X[i] + 4 = -1)",
 }
-"""What is said where elements of X have these values, and the others are 0: of two failures the first."""
+"""The message where elements of X have these values and the others are 0: of two failures, the first."""
 
 
 @pytest.fixture(scope="module")
